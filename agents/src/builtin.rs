@@ -1,5 +1,3 @@
-//! Built-in agents.
-
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::settings::{Effort, Settings};
 

@@ -18,13 +18,10 @@ use crate::front::{self, Parsed};
 use crate::manifest::{Manifest, Source};
 use crate::product::Product;
 
-/// Folder of a workspace's agents.
 pub const FOLDER: &str = ".subtend/agents";
 
-/// The maximum size of an agent file.
 pub const MAX_FILE_BYTES: u64 = 256 << 10;
 
-/// The maximum number of agent files of a workspace.
 pub const MAX_FILES: usize = 1_000;
 
 /// The maximum size of all files of one kind. Parsed, they may take many times this size in memory.
@@ -35,12 +32,10 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of entries in all folders of agents.
 const MAX_ENTRIES: usize = 20_000;
 
-/// The maximum number of problems in a catalog.
 pub(crate) const MAX_PROBLEMS: usize = 1_000;
 
 pub(crate) mod products;
 
-/// All agents by name, with the problems of their files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
     agents: BTreeMap<Text, Arc<Manifest>>,
@@ -48,9 +43,7 @@ pub struct Catalog {
     refused: BTreeSet<String>,
     /// The product whose files are currently read.
     reading: Option<Product>,
-    /// The treatment of hard links among the files that are currently read.
     links: HardLinks,
-    /// The number of folder entries that were inspected.
     entries: usize,
     budget: ReadBudget,
 }
@@ -76,7 +69,6 @@ impl ReadBudget {
     }
 }
 
-/// The treatment of a file with several hard links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HardLinks {
     /// The file is refused, because a hard link in a workspace may point to a file that no session may read.
@@ -86,15 +78,12 @@ pub(crate) enum HardLinks {
     Read,
 }
 
-/// A problem of an agent file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProblem {
-    /// The file.
     pub path: PathBuf,
     pub kind: ProblemKind,
     /// The product that the file belongs to; `None` for a native agent file.
     pub product: Option<Product>,
-    /// The problem, and what the user can do about it.
     pub message: String,
 }
 
@@ -105,7 +94,6 @@ impl AgentProblem {
     }
 }
 
-/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
     Refused,
@@ -113,13 +101,11 @@ pub enum ProblemKind {
     Warning,
 }
 
-/// Error: the text of an agent file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the agent cannot be used: {0}")]
 pub struct BadAgentText(String);
 
 impl Catalog {
-    /// Returns the built-in agents alone.
     pub fn builtin() -> Self {
         let agents = builtin::all().into_iter().map(|manifest| (Arc::clone(&manifest.name), Arc::new(manifest)));
         Self { agents: agents.collect(), ..Self::default() }
@@ -177,7 +163,6 @@ impl Catalog {
         names.chain(self.refused.iter().cloned()).collect()
     }
 
-    /// Inserts `manifest` and returns the agent that it replaces.
     pub fn insert(&mut self, manifest: impl Into<Arc<Manifest>>) -> Option<Arc<Manifest>> {
         let manifest = manifest.into();
         self.agents.insert(Arc::clone(&manifest.name), manifest)
@@ -206,7 +191,6 @@ impl Catalog {
         }
     }
 
-    /// Removes the agent of that name and returns it.
     pub fn remove(&mut self, name: &str) -> Option<Arc<Manifest>> {
         self.agents.remove(name)
     }
@@ -220,17 +204,14 @@ impl Catalog {
         self.agents.values()
     }
 
-    /// Returns the agents that another agent may start, ordered by name.
     pub fn spawnable(&self) -> impl Iterator<Item = &Arc<Manifest>> {
         self.all().filter(|manifest| manifest.spawnable())
     }
 
-    /// Returns the agents that a user may select, ordered by name.
     pub fn pickable(&self) -> impl Iterator<Item = &Arc<Manifest>> {
         self.all().filter(|manifest| manifest.pickable())
     }
 
-    /// Returns the problems of all files, ordered by path.
     pub fn problems(&self) -> &[AgentProblem] {
         &self.problems
     }
@@ -244,7 +225,6 @@ impl Catalog {
         Some(format!("the agent `{}` is refused: {}", harmless(name), problem.text()))
     }
 
-    /// Returns whether an agent from a file or from the host replaces a built-in one.
     pub fn replaces_builtin(manifest: &Manifest) -> bool {
         manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
     }
@@ -392,7 +372,6 @@ pub(crate) fn has_ending(path: &Path, wanted: &str) -> bool {
     path.extension().is_some_and(|ending| ending == wanted)
 }
 
-/// Returns the first symbolic link on the path from `workspace` to `workspace/below`.
 pub(crate) fn first_symlink(workspace: &Path, below: &Path) -> Option<PathBuf> {
     let mut at = workspace.to_owned();
     below.components().find_map(|part| {
@@ -401,7 +380,6 @@ pub(crate) fn first_symlink(workspace: &Path, below: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The action of the tool `message`, which sends messages to other running sessions of the tree.
 const MESSAGE: &str = "tool:message";
 
 /// Describes the first rule that has no effect, for a host that adds no tools and has only the agents in `known`.

@@ -58,20 +58,15 @@ pub fn instructions(dialect: Dialect, discovers: bool, only_reads: bool) -> Opti
     }
 }
 
-/// The dialects that sessions are offered, and their options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialects {
     /// True if models may start children. Otherwise only existing results can be read.
     pub enabled: bool,
     /// The offered dialects, in the order of [`Dialect::ALL`].
     pub offered: Vec<Dialect>,
-    /// Profiles for `spawn`.
     pub profiles: Profiles,
-    /// Options of `minion`.
     pub minion: MinionOptions,
-    /// Templates of minions, by name.
     pub templates: BTreeMap<Text, MinionTemplate>,
-    /// Options of `subagent`.
     pub subagent: SubagentOptions,
 }
 

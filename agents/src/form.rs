@@ -6,7 +6,6 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::paths::LocationSegment;
 use serde_json::Value;
 
-/// A part of a file that does not match its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaMismatch {
     /// A key that the schema does not have.
@@ -19,7 +18,6 @@ pub enum SchemaMismatch {
         at: Vec<String>,
         /// The value, shortened for display.
         value: String,
-        /// The valid values of the key.
         allowed: String,
     },
 }

@@ -27,7 +27,6 @@ pub const LOCAL: &str = "CLAUDE.local.md";
 /// The bootstrap files of a child whose profile does not list any.
 pub const BOOTSTRAP: [&str; 2] = ["AGENTS.md", "ENVIRONMENT.md"];
 
-/// The maximum size of an instruction file.
 pub const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// The maximum size of all instruction files of a session together.
@@ -36,19 +35,15 @@ pub const MAX_BYTES: usize = 64 << 10;
 /// The maximum depth of nested imports.
 pub const MAX_DEPTH: usize = 5;
 
-/// The maximum number of instruction files of a session.
 pub const MAX_FILES: usize = 64;
 
-/// Why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// The file does not exist.
     Missing,
     /// Access is denied, or reading fails.
     Refused(String),
 }
 
-/// A file that was found in an area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFile {
     /// The path after links are resolved, relative to the area.
@@ -62,7 +57,6 @@ pub type ReadFile<'a> = &'a dyn Fn(&str) -> Result<FoundFile, Unread>;
 /// A directory with instruction files. They may import only files below it.
 #[derive(Clone, Copy)]
 pub struct InstructionArea<'a> {
-    /// The directory.
     pub path: &'a Path,
     /// The user's home directory, for `~` in imports.
     pub home: Option<&'a Path>,
@@ -121,7 +115,6 @@ impl Instructions {
         &self.files
     }
 
-    /// Returns the problems of all files.
     pub fn problems(&self) -> &[AgentProblem] {
         &self.problems
     }

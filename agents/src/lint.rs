@@ -1,5 +1,4 @@
-//! Checks of agent files outside a catalog, and of the other files that prompts use. Each file is read by the same code
-//! as for sessions.
+//! Checks files of prompts outside a catalog, by the code that reads them for sessions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use crate::slash::{self, SlashCommand, SlashCommands};
 
 mod instruction_files;
 
-/// The result of checking one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     pub path: PathBuf,
@@ -25,7 +23,6 @@ pub struct Checked {
     pub problems: Vec<AgentProblem>,
 }
 
-/// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FileContent {
     Agent(Arc<Manifest>),
@@ -40,7 +37,6 @@ impl Checked {
         self.problems.iter().any(|problem| problem.kind == ProblemKind::Refused)
     }
 
-    /// Returns the agent that the file defines, if any.
     pub fn agent(&self) -> Option<&Arc<Manifest>> {
         let Some(FileContent::Agent(agent)) = &self.content else { return None };
         Some(agent)
@@ -83,13 +79,11 @@ pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog, read:
     all
 }
 
-/// The kind of a file, by its path.
 enum FileKind {
     Agent,
     Other(OtherKind),
 }
 
-/// A kind of file other than agents.
 enum OtherKind {
     Skill,
     Command(Option<Product>, PathBuf),
@@ -130,7 +124,6 @@ fn is_other_markdown(path: &Path) -> bool {
             .is_ok_and(|text| !text.trim_start_matches('\u{feff}').starts_with("---"))
 }
 
-/// The results so far.
 struct Files<'a> {
     all: Vec<Checked>,
     skills: Skills,

@@ -18,7 +18,6 @@ pub const CALLER_LINE: &str = "Your caller is another agent; return structured o
 pub struct Manifest {
     /// The agent's name: `[a-z0-9][a-z0-9_-]{0,63}`.
     pub name: Text,
-    /// The callers that may start it: users, agents, or both.
     pub mode: AgentMode,
     /// When to use it, for models and users.
     pub description: Text,
@@ -101,14 +100,12 @@ impl AgentMode {
     }
 }
 
-/// Origin of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Builtin,
     File(PathBuf),
     /// A file of another product.
     Foreign(Product, PathBuf),
-    /// The embedding host's code.
     Host,
 }
 

@@ -1,5 +1,3 @@
-//! Escaping of text between tags in prompts.
-
 /// Escapes a text so that it cannot contain tags.
 pub(crate) fn escape_tags(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

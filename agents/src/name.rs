@@ -1,9 +1,6 @@
-//! Names of agents.
-
 /// The maximum length of an agent's name in bytes.
 pub const MAX_LEN: usize = 64;
 
-/// Error: an invalid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{name}` is not an agent's name: use 1 to {MAX_LEN} of a-z, 0-9, `-` and `_`, and begin with a letter or a digit"

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-/// A product whose agent files are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Product {
     /// Claude Code: Markdown in `.claude/agents`.
@@ -17,7 +16,6 @@ impl Product {
     /// All products. If several have a file of one name, the product that comes first wins.
     pub const ALL: [Self; 3] = [Self::Claude, Self::OpenCode, Self::Codex];
 
-    /// Returns its name for users.
     pub fn name(self) -> &'static str {
         match self {
             Self::Claude => "Claude Code",
@@ -43,7 +41,6 @@ impl Product {
         }
     }
 
-    /// Returns the folders of skills below [`Product::folder`], or below the user's folder of the product.
     pub fn skill_folders(self) -> &'static [&'static str] {
         match self {
             Self::Claude | Self::Codex => &["skills"],
@@ -51,7 +48,6 @@ impl Product {
         }
     }
 
-    /// Returns the folders of slash commands below [`Product::folder`], or below the user's folder of the product.
     pub fn command_folders(self) -> &'static [&'static str] {
         match self {
             Self::Claude => &["commands"],
@@ -60,7 +56,6 @@ impl Product {
         }
     }
 
-    /// Returns the folders of rules below [`Product::folder`], or below the user's folder of the product.
     pub fn rule_folders(self) -> &'static [&'static str] {
         match self {
             Self::Claude => &["rules"],
@@ -68,7 +63,6 @@ impl Product {
         }
     }
 
-    /// Returns the file name extension of its agent files.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Claude | Self::OpenCode => "md",

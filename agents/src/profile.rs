@@ -65,12 +65,10 @@ pub(crate) fn none_if_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     Ok(text.filter(|text| !text.trim().is_empty()))
 }
 
-/// Error: an unusable profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the profile `{profile}` cannot be used: {why}")]
 pub struct BadProfile {
     pub profile: Text,
-    /// The problem, and what the user can do about it.
     pub why: String,
 }
 
@@ -131,7 +129,6 @@ pub fn check_confined(path: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// All profiles by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profiles(BTreeMap<Text, Arc<Profile>>);
 
@@ -146,12 +143,10 @@ impl Profiles {
         loaded.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns the profile of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Profile>> {
         self.0.get(name)
     }
 
-    /// Returns all profiles, ordered by name.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Profile>> {
         self.0.values()
     }
@@ -162,7 +157,6 @@ impl Profiles {
         self.0.is_empty()
     }
 
-    /// Returns their names, for the schema of `spawn`.
     pub fn names(&self) -> Vec<Text> {
         self.0.keys().cloned().collect()
     }

@@ -33,7 +33,6 @@ mod message;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
     pub body: Option<Text>,
-    /// Instruction files of the workspace and the user.
     pub instructions: Vec<Arc<Instruction>>,
     pub bootstrap: Vec<FileText>,
     /// Skills that the session may read.
@@ -52,22 +51,18 @@ pub struct Parts {
     pub discovers: bool,
     /// True if all tools of the agent are read-only.
     pub only_reads: bool,
-    /// The dialects that the session is offered.
     pub offered: Vec<Dialect>,
     /// The profiles that its calls of `spawn` may name.
     pub profiles: Vec<ListedProfile>,
     pub caller: bool,
     /// The task: the first user message.
     pub task: Option<Text>,
-    /// Context of the task.
     pub context: Option<Text>,
-    /// Files of the task.
     pub files: Vec<FileText>,
     /// Tools that the task describes. This list does not restrict the child's tools.
     pub tools: Vec<ToolSpec>,
 }
 
-/// A file in a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileText {
     /// The path in the workspace, or the name that the call gave.
@@ -92,7 +87,6 @@ pub struct ListedProfile {
     pub tools: Vec<Text>,
 }
 
-/// An assembled prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
     pub system: Text,
@@ -103,7 +97,6 @@ pub struct Assembled {
 }
 
 impl Parts {
-    /// Returns the parts of a session of an agent.
     pub fn of_agent(manifest: &Manifest) -> Self {
         Self { body: Some(Arc::clone(&manifest.body)), caller: manifest.caller, ..Self::default() }
     }

@@ -21,7 +21,6 @@ use crate::manifest::{Manifest, Source, first_sentence};
 use crate::markup::escape_tags;
 use crate::product::Product;
 
-/// The file of a skill.
 pub const FILE: &str = "SKILL.md";
 
 /// The tool with which a model reads skills.
@@ -51,25 +50,21 @@ pub const MAX_BYTES: usize = 16 << 10;
 /// The maximum size of all texts of an agent's own skills in a prompt.
 pub const MAX_PRELOADED_BYTES: usize = 64 << 10;
 
-/// A skill of a workspace or of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skill {
     /// The name of the skill, which is also the name of its folder.
     pub name: Text,
     /// When a model should use it.
     pub description: Text,
-    /// Its folder.
     pub folder: PathBuf,
     /// The path of the folder in rules for `fs.read`. It is relative for a folder of the workspace, and begins with `~`
     /// for others.
     pub resource: Text,
-    /// True for a skill of the workspace.
     pub in_workspace: bool,
     /// True if models may see it.
     pub for_models: bool,
     /// True if users may start it as a slash command.
     pub for_users: bool,
-    /// The argument hint of the slash command.
     pub argument_hint: Option<Text>,
     /// The text below the front matter.
     pub body: Text,
@@ -82,7 +77,6 @@ impl Skill {
     }
 }
 
-/// All skills by name, with the problems of their files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skills {
     all: BTreeMap<Text, Arc<Skill>>,
@@ -92,7 +86,6 @@ pub struct Skills {
     budget: ReadBudget,
 }
 
-/// A folder of skills.
 struct SkillRoot<'a> {
     folder: &'a Path,
     /// The name of the folder in permission rules.
@@ -137,12 +130,10 @@ impl Skills {
         self.all.values()
     }
 
-    /// Returns the skill of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Skill>> {
         self.all.get(name)
     }
 
-    /// Returns the problems of all skills.
     pub fn problems(&self) -> &[AgentProblem] {
         &self.problems
     }
@@ -294,7 +285,6 @@ impl Skills {
     }
 }
 
-/// Returns each name once, in order.
 fn unique(names: &[Text]) -> impl Iterator<Item = &Text> {
     names
         .iter()

@@ -33,26 +33,20 @@ pub(crate) const MAX_EXPANDED: usize = 1 << 20;
 /// The maximum number of names that are suggested for an unknown one.
 const MAX_NEAR: usize = 5;
 
-/// A slash command of a workspace or of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlashCommand {
     /// Its name: its path in the folder of commands, with `:` between folders.
     pub name: Text,
-    /// Its purpose.
     pub description: Text,
-    /// Hint for its arguments.
     pub argument_hint: Option<Text>,
-    /// Its file.
     pub path: PathBuf,
     /// Warnings about fields without effect.
     pub notes: Vec<String>,
     template: Template,
 }
 
-/// The prompt of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expanded {
-    /// The prompt.
     pub text: String,
     /// Notes on fields that have no effect here, or a different effect than in the file's product.
     pub notes: Vec<String>,
@@ -64,7 +58,6 @@ pub struct Expanded {
     "the prompt of /{command} is larger than {MAX_EXPANDED} bytes, the limit of one input: shorten its arguments or its file"
 )]
 pub struct ExpandedTooLong {
-    /// The name of the command.
     pub command: Text,
 }
 
@@ -85,13 +78,11 @@ impl SlashCommand {
 pub enum Typed<'a> {
     /// A command with its arguments.
     Command(&'a Arc<SlashCommand>, &'a str),
-    /// A command name that does not exist.
     Unknown(&'a str),
     /// Ordinary text, such as a path.
     Text,
 }
 
-/// All slash commands by name, with the problems of their files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlashCommands {
     all: BTreeMap<Text, Arc<SlashCommand>>,
@@ -151,7 +142,6 @@ impl SlashCommands {
         self.all.values()
     }
 
-    /// Returns the problems of all files.
     pub fn problems(&self) -> &[AgentProblem] {
         &self.problems
     }
@@ -182,7 +172,6 @@ impl SlashCommands {
         if names.is_empty() { String::new() } else { format!("did you mean {}? ", names.join(" or ")) }
     }
 
-    /// Classifies the text that a user typed.
     pub fn read<'a>(&'a self, text: &'a str) -> Typed<'a> {
         let Some(rest) = text.strip_prefix('/') else { return Typed::Text };
         let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));

@@ -36,12 +36,10 @@ pub struct MinionTemplate {
     pub rollback_on_error: Option<bool>,
 }
 
-/// Error: an unusable template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the template `{template}` cannot be used: {why}")]
 pub struct BadTemplate {
     pub template: Text,
-    /// The problem, and what the user can do about it.
     pub why: String,
 }
 

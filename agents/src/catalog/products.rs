@@ -9,7 +9,6 @@ use crate::name;
 use crate::product::Product;
 
 impl Catalog {
-    /// Loads the files of a product in a workspace.
     pub(super) fn load_product(&mut self, product: Product, workspace: &Path) {
         self.reading = Some(product);
         for folder in product.agent_folders() {
@@ -101,7 +100,6 @@ impl Catalog {
     }
 }
 
-/// Returns the error for a file that has the name of an agent of the host.
 pub(crate) fn reserved_name_error(name: &str) -> String {
     format!("not used: `{name}` is an agent that the host itself starts: rename yours")
 }

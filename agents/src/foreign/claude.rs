@@ -17,7 +17,6 @@ use crate::front::{BadManifest, Parsed};
 use crate::manifest::{AgentMode, Manifest};
 use crate::name::slug;
 
-/// The maximum number of skills that an agent names.
 const MAX_SKILLS: usize = 64;
 
 const ALIASES: [&str; 4] = ["opus", "sonnet", "haiku", "fable"];

@@ -5,7 +5,6 @@ use std::path::Path;
 use crate::manifest::Source;
 use crate::product::Product;
 
-/// An agent file of another product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForeignFile<'a> {
     pub(crate) product: Product,

@@ -148,7 +148,6 @@ pub(super) fn second(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadM
     Ok(entries)
 }
 
-/// Returns the permissions of `key`.
 pub(super) fn of(entries: &[OrderedPermission], key: &str, default: Verdict) -> KeyPermissions {
     let mut scope = KeyPermissions { rest: default, rules: Vec::new() };
     for entry in entries.iter().filter(|entry| wildcards::matches(&entry.key, key)) {

@@ -5,10 +5,8 @@ use std::path::Path;
 
 use subtend_session::authority::Verdict;
 
-/// The maximum number of patterns in the translation of one pattern.
 const MAX_PATTERNS: usize = 16;
 
-/// The translation of a pattern.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Paths {
     /// Patterns that match the same paths.
@@ -21,8 +19,6 @@ pub(super) enum Paths {
     Inexpressible,
 }
 
-/// Translates `pattern`. If there is no exact equivalent, a deny or an ask gets a wider pattern, and an allow is
-/// omitted.
 pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path>) -> Paths {
     let allow = verdict == Verdict::Allow;
     let relative = match relative(pattern.trim(), workspace) {
@@ -42,7 +38,6 @@ pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path
 }
 
 enum Within {
-    /// A pattern of paths in the workspace.
     Inside(String),
     /// A pattern below the home directory, which is unknown here. The patterns may match in the workspace.
     Possibly(Vec<String>),

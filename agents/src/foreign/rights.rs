@@ -9,7 +9,6 @@ use super::paths::{self, Paths};
 use crate::front::BadManifest;
 use crate::manifest::Manifest;
 
-/// The maximum number of rules of one file.
 const MAX_RULES: usize = 300;
 
 /// Strings in a command line that may separate several commands, or hide a command from a pattern.
@@ -119,7 +118,6 @@ impl Rights {
         self.note(format!("patterns match single commands: lines with several (`;`, `|`, `&`, `(`) {done}"));
     }
 
-    /// Adds the rights to `manifest`.
     pub(super) fn apply_to(self, manifest: &mut Manifest, notes: &mut Vec<String>) -> Result<(), BadManifest> {
         if self.rules.len() > MAX_RULES || self.bounds.len() > MAX_RULES {
             return Err(field("permission", format!("becomes more than {MAX_RULES} rules: write fewer patterns")));

@@ -3,12 +3,10 @@
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 
-/// The equivalent of another product's tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     /// The tool here with the same purpose, or `None` if no tool is needed.
     pub(super) tool: Option<&'static str>,
-    /// The action that the tool needs.
     pub(super) action: &'static str,
 }
 
@@ -49,7 +47,6 @@ const TABLE: [(&[&str], Option<&str>, &str); 11] = [
     ),
 ];
 
-/// Returns the equivalent of the tool `name`.
 pub(super) fn known(name: &str) -> Option<Known> {
     let name = name.to_lowercase();
     let (_, tool, action) = TABLE.iter().find(|(names, ..)| names.contains(&&*name))?;
@@ -66,7 +63,6 @@ pub(super) fn named(tool: &'static str) -> Vec<&'static str> {
     if tool == CHILDREN { Dialect::ALL.map(Dialect::name).to_vec() } else { vec![tool] }
 }
 
-/// Returns all tools except `without`.
 pub(super) fn all_except(without: &[&str]) -> Vec<Text> {
     let tools = TABLE.iter().filter_map(|(_, tool, _)| *tool).filter(|tool| !without.contains(tool));
     tools.flat_map(named).map(Text::from).collect()

@@ -11,10 +11,8 @@ use crate::catalog::{AgentProblem, Catalog, ProblemKind, first_symlink, has_endi
 use crate::foreign::{fields::Fields, lenient};
 use crate::form::shown;
 
-/// Folder of rules in a directory.
 pub const FOLDER: &str = ".claude/rules";
 
-/// The maximum number of rule files of a directory.
 pub const MAX_RULES: usize = 256;
 
 /// The maximum size of all rule files of a directory. It counts every file, even if the prompt lists only its name,
@@ -67,7 +65,6 @@ impl RuleFiles {
     }
 }
 
-/// The content of a rule file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RuleText {
     pub(super) text: String,

@@ -195,7 +195,6 @@ fn s3_bootstrap_omits_duplicate_and_untrusted_files() {
     assert_eq!(Instructions::withheld().bootstrap(), Vec::<Text>::new());
 }
 
-/// Loads a directory with rules, in the workspace or elsewhere.
 fn with_rules(of: &Files, workspace: Option<&str>) -> Instructions {
     let rules = of.keys().filter(|path| path.starts_with(rules::FOLDER)).map(|path| (*path).to_owned()).collect();
     let rules = RuleFiles { paths: rules, problems: Vec::new() };
@@ -223,8 +222,7 @@ fn rules_follow_the_instruction_file_of_their_directory() {
     assert_eq!(&*all.files()[2].text, "Be deep. @../a.md", "without front matter");
 }
 
-/// The prompt lists the name of a rule that applies to some paths, and the model reads the file when needed. If no tool
-/// can read the file, the prompt contains its text.
+/// If no tool can read the file, the prompt contains its text.
 #[test]
 fn rule_for_some_paths_is_named_in_the_prompt() {
     let of = files([
@@ -277,8 +275,7 @@ fn rule_without_usable_patterns_applies_to_all_paths() {
     }
 }
 
-/// A rule that the prompt lists by name counts with the length of its line. A rule whose text is in the prompt counts
-/// like an instruction file.
+/// A rule that the prompt lists by name counts with the length of its line.
 #[test]
 fn rules_share_the_bounds_of_instruction_files() {
     let large = "x".repeat(MAX_BYTES - 10);
@@ -298,8 +295,7 @@ fn rules_share_the_bounds_of_instruction_files() {
     assert_eq!(problems(&all), [full]);
 }
 
-/// Without the limit, the rules that the prompt only lists would take seconds to parse. The control: the first rules
-/// are used.
+/// Parsing all listed rules would take seconds. The control: the first rules are used.
 #[test]
 fn rules_beyond_the_size_of_all_are_not_parsed() {
     let scoped = format!("---\npaths: a\n---\n{}", "x".repeat(600_000));

@@ -1,5 +1,3 @@
-//! Checks of instruction files, one at a time.
-
 use std::path::Path;
 
 use super::{FileContent, OtherKind, ReadBelow, problem};
@@ -22,7 +20,6 @@ pub(super) fn kind(path: &Path) -> Option<OtherKind> {
     unread.map(OtherKind::Unread).or_else(|| rule(path))
 }
 
-/// Returns the kind of a file below a folder of rules.
 fn rule(path: &Path) -> Option<OtherKind> {
     let rules = path.ancestors().skip(1).find(|above| above.ends_with(RULES))?;
     let directory = rules.ancestors().nth(Path::new(RULES).components().count())?;
@@ -59,7 +56,6 @@ pub(super) fn check_file(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Opt
     (gives, problems)
 }
 
-/// Checks one rule of `folder`.
 pub(super) fn check_rule(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
     let path = folder.join(name);
     let read = |path: &str| read(folder, path);

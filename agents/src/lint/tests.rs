@@ -1,5 +1,3 @@
-//! Files of every kind, checked as a workspace would load them.
-
 use super::*;
 
 /// Each file is read by the loader that a workspace uses. Unused files and fields are reported.

@@ -28,7 +28,6 @@ pub(super) struct Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TemplatePart {
     Text(String),
-    /// All arguments.
     All,
     /// One argument, by its index.
     One(usize),
@@ -40,17 +39,14 @@ enum TemplatePart {
     File(Vec<TemplatePart>),
 }
 
-/// The syntax of a template.
 #[derive(Clone, Copy)]
 struct TemplateRules<'a> {
     /// The number in `$N` that stands for the first argument: 0 or 1.
     first: usize,
     codex: bool,
-    /// The folder of a skill.
     folder: Option<&'a str>,
 }
 
-/// The arguments of a command.
 struct GivenArguments<'a> {
     all: &'a str,
     words: &'a [String],

@@ -39,8 +39,7 @@ fn arguments_are_substituted_once() {
     }
 }
 
-/// The file repeats its arguments until the prompt is larger than one input. Expansion stops at the limit. The control:
-/// a prompt of exactly the maximum size is accepted.
+/// A file can repeat its arguments. The control: a prompt of exactly the maximum size is accepted.
 #[test]
 fn expansion_stops_at_the_limit_of_an_input() {
     use Product::{Claude, OpenCode};
@@ -63,8 +62,7 @@ fn expansion_stops_at_the_limit_of_an_input() {
     assert_eq!(filled(Claude, "$1$1", &"x".repeat(MAX_EXPANDED / 2)), "x".repeat(MAX_EXPANDED));
 }
 
-/// Texts with many opening marks and no closing mark take linear time, because the rest is not searched again for each
-/// opening. The control: one opening mark with its closing mark is recognized.
+/// The rest is not searched again for each opening mark. The control: a closed mark is recognized.
 #[test]
 fn unclosed_marks_take_linear_time() {
     use Product::Claude;
@@ -222,8 +220,7 @@ fn links_to_commands_are_refused() {
     assert_eq!((commands.all().count(), commands.problems().len()), (0, 2), "{:?}", commands.problems());
 }
 
-/// Git stores many equal files in a few bytes, so a clone may contain a very large number of them. The control: the
-/// files that fit are used, and the user's own files have a separate budget.
+/// Git stores many equal files in a few bytes. The control: files that fit, and the user's own budget.
 #[test]
 fn files_beyond_the_size_of_all_are_not_read() {
     let dir = tempfile::tempdir().unwrap();

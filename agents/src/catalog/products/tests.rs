@@ -1,5 +1,3 @@
-//! Files of several products in one workspace: which of several files of one name is used, and what a bad file causes.
-
 use std::fs;
 
 use tempfile::TempDir;
@@ -136,8 +134,7 @@ fn bad_file_blocks_its_name_but_no_other_agent() {
     );
 }
 
-/// A socket in place of an agent file is reported, and no later file defines that agent, because it might have more
-/// rights.
+/// A later file might have more rights.
 #[cfg(unix)]
 #[test]
 fn special_file_in_place_of_an_agent_is_refused() {

@@ -85,8 +85,7 @@ fn claude_parentheses_narrow_what_a_tool_may_do() {
     assert_eq!(verdicts(&manifest, &accesses), [Allow, Allow, Deny, Allow, Deny, Allow, Deny]);
 }
 
-/// `WebSearch` does not allow more for `WebFetch`. A domain pattern allows nothing, because it would match paths of
-/// other hosts.
+/// A domain pattern allows nothing, because it would match paths of other hosts.
 #[test]
 fn claude_web_search_and_fetch_are_separate_permissions() {
     let accesses = [

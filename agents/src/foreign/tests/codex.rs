@@ -67,7 +67,6 @@ fn codex_sandbox_and_approvals_become_authority() {
     }
 }
 
-/// Rules use the names of servers and tools with `_` for each character that a tool name may not have.
 #[test]
 fn codex_denies_apply_to_servers_with_sanitized_names() {
     let manifest = agent("mcp_servers = { \"my.srv\" = { enabled = false }, b = { disabled_tools = [\"get.it\"] } }");
