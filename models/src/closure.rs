@@ -25,7 +25,6 @@ where
     FnModel { name: name.into(), leaves_process: false, quotas: Vec::new(), answer }
 }
 
-/// A model made of a function; see [`fn_model`].
 #[derive(Clone)]
 pub struct FnModel<F> {
     name: Arc<str>,

@@ -44,7 +44,6 @@ pub trait Model: Send + Sync + 'static {
 
 /// A model, by value or shared.
 pub trait IntoModel {
-    /// Converts the model into a shared model.
     fn into_model(self) -> Arc<dyn Model>;
 }
 
@@ -66,7 +65,6 @@ impl IntoModel for Arc<dyn Model> {
     }
 }
 
-/// A model call.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The session of the call. Test models and the cache keys of providers use it.
@@ -83,13 +81,11 @@ pub struct Request {
     /// A prompt that the runtime adds after the transcript, such as a request to continue.
     pub prompt: Prompt,
     pub tools: Arc<[ToolSpec]>,
-    /// Settings of the answer.
     pub settings: Settings,
     /// JSON schema of the answer, as JSON text.
     pub format: Option<Text>,
 }
 
-/// The answer of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub text: Option<Text>,
@@ -104,7 +100,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns a final answer that consists of text.
     pub fn of_text(text: impl Into<Text>) -> Self {
         Self {
             text: Some(text.into()),
@@ -116,13 +111,11 @@ impl Answer {
         }
     }
 
-    /// Returns an answer with tool calls.
     pub fn of_calls(text: Option<Text>, calls: Vec<ToolCall>) -> Self {
         Self { text, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
     }
 }
 
-/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
@@ -154,7 +147,6 @@ pub enum Delta {
 /// Progress of a call: a part of the answer, or other data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamProgress {
-    /// A part of the answer.
     Delta(Delta),
     /// Other data arrived: a keep-alive, or a fragment of arguments.
     Alive,

@@ -33,7 +33,6 @@ pub struct Models {
     health: Health,
 }
 
-/// A member of a pool.
 #[derive(Clone)]
 pub struct Member {
     pub name: Text,
@@ -64,7 +63,6 @@ pub enum Route {
     Pool(Arc<[Member]>),
 }
 
-/// The error of an unusable pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPool {
     #[error("the pool {0:?} has no models: name at least one")]
@@ -221,7 +219,6 @@ impl Models {
     }
 }
 
-/// A picked model.
 #[derive(Clone, Debug)]
 pub struct PickedModel {
     pub member: Member,

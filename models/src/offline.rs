@@ -36,7 +36,6 @@ use self::work::{NextWork, Offered};
 use crate::model::{Answer, Delta, Deltas, Model, ModelError, Request};
 use crate::scripted::play::pieces;
 
-/// The offline model. It is stateless.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offline;
 

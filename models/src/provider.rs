@@ -43,17 +43,11 @@ pub struct Provider {
     client: Arc<Client>,
 }
 
-/// The error of [`Provider::new`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
     /// The provider's own server needs a key.
     #[error("no key for {protocol}. Set {variable}, or give the base URL of a server that needs no key")]
-    NoKey {
-        /// The provider.
-        protocol: Protocol,
-        /// The environment variable that is not set.
-        variable: &'static str,
-    },
+    NoKey { protocol: Protocol, variable: &'static str },
     /// The key is not a valid header.
     #[error("the key in {source_name} is invalid: it is empty, or has a character that HTTP headers do not allow")]
     BadKey { source_name: &'static str },

@@ -102,7 +102,6 @@ use self::file::{Position, Rule, Script};
 pub use self::step::{MAX_FAN_OUT, Step, When};
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 
-/// Maximum bytes of a script's file.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// A model that plays a script. Cheap to clone.
@@ -208,7 +207,6 @@ impl Model for Scripted {
     }
 }
 
-/// The builder of a script; see [`Scripted::builder`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder(Script);
@@ -231,7 +229,6 @@ impl Builder {
         self
     }
 
-    /// Sets the model's context window in tokens.
     pub fn context_window(mut self, tokens: u64) -> Self {
         self.0.context_window = Some(tokens);
         self

@@ -10,7 +10,6 @@ use crate::offline::Offline;
 use crate::provider::{BadTarget, Provider, ProviderError, Target};
 use crate::scripted::{ScriptError, Scripted};
 
-/// Names of providers in a choice of model.
 const PROVIDERS: [&str; 5] = ["anthropic", "openai", "openai-responses", "gemini", "ollama"];
 
 /// A choice of a model.
@@ -21,24 +20,19 @@ const PROVIDERS: [&str; 5] = ["anthropic", "openai", "openai-responses", "gemini
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelSpec {
     Offline,
-    /// A script, by its file.
     Scripted(PathBuf),
     #[cfg(feature = "providers")]
     Provider(Target),
 }
 
-/// The error of an invalid choice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadModel {
-    /// The model is unknown.
     #[error("unknown model `{spec}`: {hint}{CHOICES}")]
     Unknown {
-        /// The choice as given.
         spec: String,
         /// A suggestion, as a sentence; may be empty.
         hint: String,
     },
-    /// The file of the script is missing.
     #[error("`scripted:` needs a file. Write `scripted:FILE`")]
     NoFile,
     #[error(
@@ -53,10 +47,8 @@ pub enum BadModel {
     NoServer(String),
 }
 
-/// The error of [`ModelSpec::build`].
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The script cannot be read or is invalid.
     #[error(transparent)]
     Script(#[from] ScriptError),
     #[cfg(feature = "providers")]

@@ -133,7 +133,6 @@ impl Throttles {
         }
     }
 
-    /// Returns the remaining pause of `quota`, if any.
     pub fn paused_ms(&self, quota: &Text) -> Option<u64> {
         self.shared.with_limiter(|limiter, now| limiter.paused_ms(quota, now))
     }

@@ -44,12 +44,10 @@ const KNOWN_WINDOWS: [(&str, u64); 29] = [
 pub struct ByModel(BTreeMap<Text, NonZeroU64>);
 
 impl ByModel {
-    /// Creates counts by model name.
     pub fn new(named: BTreeMap<Text, NonZeroU64>) -> Self {
         Self(named)
     }
 
-    /// Returns the count that the host set for `model`.
     pub fn named(&self, model: &str) -> Option<u64> {
         let beginning = || {
             let beginnings = self.0.iter().filter_map(|(name, tokens)| Some((name.strip_suffix('*')?, tokens)));
@@ -65,12 +63,10 @@ impl ByModel {
 pub struct Windows(ByModel);
 
 impl Windows {
-    /// Creates context windows in tokens, by model name.
     pub fn new(named: BTreeMap<Text, NonZeroU64>) -> Self {
         Self(ByModel::new(named))
     }
 
-    /// Returns the window that the host set for `model`.
     pub fn named(&self, model: &str) -> Option<u64> {
         self.0.named(model)
     }

@@ -209,7 +209,6 @@ fn size(listing: &ToolListing, path: &str) -> u64 {
     listing.dirs.iter().filter(|dir| dir.path == path || parent(&dir.path) == path).map(|dir| dir.entries).sum()
 }
 
-/// Returns whether `area` shares no file with any of `areas`.
 fn is_disjoint(area: &Area, areas: &[Area]) -> bool {
     !areas.iter().any(|other| match (area.shallow, other.shallow) {
         (false, false) => is_within(&area.path, &other.path) || is_within(&other.path, &area.path),

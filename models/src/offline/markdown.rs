@@ -1,5 +1,3 @@
-//! Formats text as Markdown.
-
 /// Returns `text` as Markdown code, even if it has backticks.
 pub(super) fn code(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);

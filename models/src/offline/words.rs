@@ -57,7 +57,6 @@ const IDEAS: &[(&[&str], &str, &str)] = &[
     (&["test", "tests", "testing", "tested"], "test", r"(?i)test"),
 ];
 
-/// Returns whether a word names a concept.
 fn is_idea(word: &str, starts: &[&str]) -> bool {
     starts.iter().any(|start| {
         if start.len() < 5 { word == *start || word == format!("{start}s") } else { word.starts_with(start) }

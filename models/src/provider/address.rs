@@ -1,5 +1,3 @@
-//! Addresses of servers.
-
 use std::fmt;
 
 use reqwest::Url;

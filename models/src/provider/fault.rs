@@ -1,5 +1,3 @@
-//! Failures of a call.
-
 pub(super) mod http;
 mod words;
 

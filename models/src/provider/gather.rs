@@ -33,7 +33,6 @@ use crate::model::{Answer, Delta, Deltas};
 const MAX_BYTES: usize = 128 * 1024 * 1024;
 /// Maximum bytes of text, reasoning and arguments in one answer. An answer of 128,000 tokens has about half a megabyte.
 const MAX_CONTENT: usize = 4 * 1024 * 1024;
-/// Maximum frames of one answer.
 const MAX_FRAMES: usize = 400_000;
 /// Maximum blocks, items and signatures of reasoning in one answer.
 const MAX_REASONING: usize = 4_096;
@@ -338,7 +337,6 @@ impl Draft {
         self.calls_by_key.get(key).copied()
     }
 
-    /// Returns the newest call with `key`.
     fn call(&mut self, key: &str) -> Option<&mut PartialCall> {
         let ix = self.position(key)?;
         self.calls.get_mut(ix)

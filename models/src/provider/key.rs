@@ -1,5 +1,3 @@
-//! Keys of providers.
-
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Protocols of providers.
-
 /// The protocol of a provider or of a compatible server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
@@ -14,7 +12,6 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All protocols.
     pub const ALL: [Self; 5] = [Self::Anthropic, Self::OpenAi, Self::OpenAiResponses, Self::Gemini, Self::Ollama];
 
     pub fn as_str(self) -> &'static str {

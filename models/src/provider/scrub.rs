@@ -1,5 +1,3 @@
-//! Removes possible keys from texts that servers send.
-
 pub(super) const MASK: &str = "[key]";
 
 const PREFIXES: [&str; 6] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "hf_"];

@@ -22,10 +22,8 @@ pub struct Target {
     pub(super) key: Option<Key>,
 }
 
-/// The error of an invalid choice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTarget {
-    /// The provider is unknown.
     #[error("unknown provider `{0}`; the providers are anthropic, openai, openai-responses, gemini and ollama")]
     NoProvider(String),
     #[error("`{0}/` needs a model: write `{0}/MODEL`")]
@@ -76,7 +74,6 @@ impl Target {
         self.protocol
     }
 
-    /// Returns the name of the model at the provider.
     pub fn model(&self) -> &str {
         &self.model
     }

@@ -118,7 +118,6 @@ fn play_error(message: String) -> ModelError {
     ModelError::new(ModelFail::InvalidRequest, message)
 }
 
-/// A step, with its templates filled in.
 #[derive(Debug)]
 pub(super) struct StepPlan {
     latency_ms: u64,

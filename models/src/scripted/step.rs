@@ -1,5 +1,3 @@
-//! Steps of a scripted agent.
-
 use serde::Deserialize;
 use serde_json::Value;
 use subtend_session::ids::Text;
@@ -7,7 +5,6 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::record::Stop;
 use subtend_session::usage::Usage;
 
-/// Maximum number of calls of one `fan_out`.
 pub const MAX_FAN_OUT: u32 = 100_000;
 
 /// One answer or fault, with latency and conditions. The methods have the names of the fields in a script file.
@@ -30,11 +27,8 @@ pub struct Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct When {
-    /// Text that the first user message contains.
     pub prompt_contains: Option<Text>,
-    /// Text that the last user message contains.
     pub user_contains: Option<Text>,
-    /// Text that the last tool result contains.
     pub result_contains: Option<Text>,
     /// Text that the last message of any kind contains.
     pub last_contains: Option<Text>,
@@ -126,7 +120,6 @@ impl Step {
         Self { fan_out: Some(fan_out), ..Self::default() }
     }
 
-    /// Returns a step whose call fails.
     pub fn error(kind: ModelFail, message: impl Into<Text>) -> Self {
         Self::fault(Fault::Error { kind, message: message.into(), retry_after_ms: None })
     }
@@ -136,7 +129,6 @@ impl Step {
         Self::fault(Fault::Hang)
     }
 
-    /// Returns a step whose call panics.
     pub fn panic(message: impl Into<Text>) -> Self {
         Self::fault(Fault::Panic(message.into()))
     }
@@ -146,7 +138,6 @@ impl Step {
         Self::fault(Fault::Garbage(message.into()))
     }
 
-    /// Returns a step with an answer that is truncated after `text`.
     pub fn truncated(text: impl Into<Text>) -> Self {
         Self { text: Some(text.into()), ..Self::fault(Fault::Truncated) }
     }
@@ -166,7 +157,6 @@ impl Step {
 }
 
 impl Step {
-    /// Adds a tool call.
     #[must_use]
     pub fn and_call(mut self, tool: impl Into<Text>, args: Value) -> Self {
         self.calls.push(CallStep { tool: tool.into(), args: ScriptedArgs::of(args) });
@@ -191,7 +181,6 @@ impl Step {
         Self { reasoning: Some(reasoning.into()), ..self }
     }
 
-    /// Sets a wait before the answer or fault.
     #[must_use]
     pub fn latency_ms(self, latency_ms: u64) -> Self {
         Self { latency_ms, ..self }

@@ -1,5 +1,3 @@
-//! One quota: its permits, its buckets and its pause.
-
 use tokio::time::Instant;
 
 use super::bucket::Bucket;

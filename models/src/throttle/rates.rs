@@ -1,5 +1,3 @@
-//! Rates of a quota.
-
 /// Limits of calls under one quota; `None` means no limit.
 ///
 /// A rate per minute is a steady rate (a token bucket), not a window. The bucket of requests fills at `requests_per_minute`. Its capacity, the burst
@@ -9,7 +7,6 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
     pub concurrent: Option<u32>,
-    /// Maximum number of calls that start in a minute.
     pub requests_per_minute: Option<u32>,
     /// Maximum number of input and output tokens of the calls of a minute.
     pub tokens_per_minute: Option<u64>,
@@ -30,7 +27,6 @@ pub struct BadRates {
 }
 
 impl Rates {
-    /// Returns unlimited rates.
     pub const fn unbounded() -> Self {
         Self { concurrent: None, requests_per_minute: None, tokens_per_minute: None }
     }

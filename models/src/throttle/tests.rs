@@ -1,5 +1,3 @@
-//! Tests of the rate limiter, under virtual time.
-
 mod callers;
 mod cancel;
 mod life;

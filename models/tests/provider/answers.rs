@@ -1,5 +1,3 @@
-//! Correct answers of each protocol.
-
 use super::server::*;
 use subtend_models::model::Answer;
 use subtend_session::ids::CallId;

@@ -75,7 +75,6 @@ async fn client_without_limits_reads_everything() {
     }
 }
 
-/// Retry-after is limited. The last case is the control.
 #[tokio::test]
 async fn endless_retry_after_is_limited() {
     let attacks: [(&str, Option<u64>); 6] = [

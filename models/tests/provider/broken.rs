@@ -1,5 +1,3 @@
-//! Streams that end in a wrong way.
-
 use std::time::Duration;
 
 use super::server::*;

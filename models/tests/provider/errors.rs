@@ -1,5 +1,3 @@
-//! HTTP errors.
-
 use super::server::*;
 use subtend_models::model::Model as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,5 +1,3 @@
-//! Bodies of requests.
-
 use super::server::*;
 use subtend_models::model::Model as _;
 use subtend_session::message::ToolSpec;

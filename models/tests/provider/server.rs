@@ -75,7 +75,6 @@ pub(crate) struct ReceivedRequest {
 }
 
 impl Server {
-    /// Answers requests with `replies` in order, and repeats the last reply.
     pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         let replies: Vec<Reply> = replies.into_iter().collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -104,7 +103,6 @@ impl Server {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Waits until the client has closed the connection.
     pub(crate) async fn wait_until_left(&self) {
         self.gone.notified().await;
     }

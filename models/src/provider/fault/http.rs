@@ -1,5 +1,3 @@
-//! Converts failures of HTTP.
-
 use std::error::Error;
 use std::io::ErrorKind;
 

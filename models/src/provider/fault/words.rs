@@ -110,7 +110,6 @@ pub(super) fn is_key_refused(body: &Value, text: &str) -> bool {
     text.contains("authentication_error") || WORDS.iter().any(|word| text.contains(word)) || reasons.iter().any(refused)
 }
 
-/// Returns whether the provider does not serve the caller's region.
 pub(super) fn is_unsupported_region(text: &str) -> bool {
     ["unsupported_country", "country, region", "location is not supported", "not available in your"]
         .iter()

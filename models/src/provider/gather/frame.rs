@@ -6,7 +6,6 @@ pub(super) fn text<'a>(frame: &'a Value, pointer: &str) -> Option<&'a str> {
     frame.pointer(pointer).and_then(Value::as_str)
 }
 
-/// Returns the list at `pointer`, or an empty list.
 pub(super) fn list<'a>(frame: &'a Value, pointer: &str) -> &'a [Value] {
     frame.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

@@ -140,7 +140,6 @@ fn frames_with_too_many_values_are_refused() {
     assert_eq!(answered(&frame(&"0,".repeat(MAX_VALUES / 2))), Ok(Stop::End));
 }
 
-/// Each frame is small, but the kept parts accumulate.
 #[test]
 fn kept_reasoning_is_bounded() {
     let text = "x".repeat(1 << 20);
@@ -234,8 +233,7 @@ async fn rest_of_a_complete_answer_has_a_bounded_time() {
     assert_eq!(draft.rest_until(), Some(until + Duration::from_secs(8)));
 }
 
-/// A comparison of each piece of a call with the full id of the last call takes quadratic time. The control: ids as
-/// long as the ids of gateways are accepted.
+/// Comparing each piece with the full last id takes quadratic time. The control: ids as long as those of gateways.
 #[test]
 fn endless_names_and_empty_pieces_are_bounded() {
     let opened = |protocol: Protocol, id: &str, name: &str| match protocol {

@@ -1,5 +1,3 @@
-//! Requests of Anthropic's Messages API.
-
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 

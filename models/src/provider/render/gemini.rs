@@ -1,5 +1,3 @@
-//! Requests of Gemini content generation.
-
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 

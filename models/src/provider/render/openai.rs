@@ -1,5 +1,3 @@
-//! Requests of OpenAI chat completions.
-
 use serde_json::{Map, Value, json};
 
 use super::turns::{Call, Turn};

@@ -1,5 +1,3 @@
-//! Requests of OpenAI's Responses API.
-
 use serde_json::{Map, Value, json};
 
 use super::turns::{Call, Turn};

@@ -1,5 +1,3 @@
-//! Converts schemas of answers for strict generation.
-
 use serde_json::{Map, Value, json};
 
 /// Forbids undeclared properties in each object, as strict generation requires. With `all_required`, also makes all properties required, because

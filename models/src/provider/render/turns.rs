@@ -87,10 +87,8 @@ pub(super) fn tool_name(name: &str) -> String {
 
 struct TurnOrder {
     turns: Vec<Turn>,
-    /// Calls of the last answer, with their results so far.
     open: Vec<OpenCall>,
     ids: BTreeSet<String>,
-    /// Number of values in the arguments so far.
     values: usize,
 }
 

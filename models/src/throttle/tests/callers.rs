@@ -77,7 +77,6 @@ impl Callers {
         }
     }
 
-    /// Creates callers with these quotas. All other quotas are unlimited.
     pub(super) fn with_quotas(named: &[(&str, Rates)]) -> Self {
         let named = named.iter().map(|(name, rates)| (Text::from(*name), *rates));
         Self::of(Throttles::new(Rates::unbounded(), named))
@@ -140,7 +139,6 @@ impl Callers {
         }
     }
 
-    /// Advances time without polling.
     pub(super) async fn advance_unpolled(&self, ms: u64) {
         sleep(Duration::from_millis(ms)).await;
     }
@@ -159,7 +157,6 @@ impl Callers {
         self.poll_woken();
     }
 
-    /// Drops the future of a waiting call.
     pub(super) fn drop_waiting(&mut self, name: &str) {
         drop(self.waiting.remove(name).unwrap_or_else(|| panic!("{name} does not wait")));
     }

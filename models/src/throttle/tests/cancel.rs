@@ -1,5 +1,3 @@
-//! Calls that are dropped at each point.
-
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 

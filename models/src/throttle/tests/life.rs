@@ -1,5 +1,3 @@
-//! Creation and removal of quotas, and closing.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -71,7 +69,6 @@ async fn close_ends_all_waits() {
     assert_eq!(callers.active_quotas(), [quota(MODEL, 0, 0)], "its bucket must still be refilling");
 }
 
-/// Two runtimes of one node share quotas. After one of them closes, calls of the other still wait.
 #[tokio::test(start_paused = true)]
 async fn d2_runtimes_share_quotas_and_close_separately() {
     let first = Throttles::new(concurrent_rate(1), []);
@@ -93,7 +90,6 @@ async fn d2_runtimes_share_quotas_and_close_separately() {
     drop(first.enter(&quotas, 1).await);
 }
 
-/// The sum of the shares of all processes does not exceed the limit.
 #[tokio::test(start_paused = true)]
 async fn d2_rates_are_divided_among_processes() {
     let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(4))]);

@@ -1,5 +1,3 @@
-//! FIFO order.
-
 use super::Bug;
 use super::callers::{Callers, LAB, MODEL, OTHER, concurrent_rate, quota, tokens};
 

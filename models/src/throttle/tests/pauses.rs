@@ -1,5 +1,3 @@
-//! Pauses after a retry-after.
-
 use super::super::QuotaUsage;
 use super::callers::{Callers, LAB, MODEL, OTHER, concurrent_rate, quota};
 

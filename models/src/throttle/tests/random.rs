@@ -100,7 +100,6 @@ impl Scene {
         }
     }
 
-    /// Checks the invariants after every step.
     fn check_invariants(&mut self) -> CheckResult {
         let starts = self.callers.started_at();
         for (name, rates) in &self.rates {

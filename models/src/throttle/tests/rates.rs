@@ -1,5 +1,3 @@
-//! Requests and tokens per minute.
-
 use super::super::{Rates, Throttles};
 use super::callers::{Callers, LAB, MODEL, OTHER, concurrent_rate, quota, requests, texts, tokens};
 
