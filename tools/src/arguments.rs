@@ -12,9 +12,7 @@ use serde_path_to_error::{Path, Segment};
 
 use crate::bounded;
 
-/// Maximum size in bytes of one call's arguments.
 pub(crate) const MAX_BYTES: usize = 8 << 20;
-/// Maximum number of errors in one message.
 const MAX_ERRORS: usize = 8;
 /// Maximum bytes of one error, which may quote a whole argument.
 const MAX_ERROR: usize = 300;
@@ -57,7 +55,6 @@ pub(crate) fn compile_foreign(schema: &Value) -> Result<ArgumentSchema, String> 
     build(schema, jsonschema::options().with_pattern_options(patterns))
 }
 
-/// Returns the number of different patterns of a schema.
 #[cfg(feature = "mcp")]
 pub(crate) fn patterns_of(schema: &Value) -> usize {
     patterns::number_of(schema)

@@ -12,7 +12,6 @@ use crate::tool::ToolError;
 /// Name of both the agent and the model of sessions that hold a background process. An agent file cannot have this name.
 pub const AGENT: &str = "shell.background";
 
-/// The tool that starts processes.
 pub const SHELL: &str = shell::NAME;
 
 /// The tool that controls a started process.
@@ -30,7 +29,6 @@ pub fn command(args: &Value) -> Result<Option<String>, ToolError> {
     shell::background_command(args)
 }
 
-/// Returns the request for a child of `agent` that runs `command`.
 pub fn start(agent: Text, command: &str) -> StartRequest {
     let label = first_line(command);
     StartRequest { label, ..StartRequest::plain(Dialect::Task, agent, command.into(), Mode::Background) }
@@ -41,7 +39,6 @@ pub fn stopped_process(args: &str) -> Option<String> {
     background::stopped_process(args)
 }
 
-/// Returns the id of the process that a call of [`PROCESS`] names.
 pub fn process_name(args: &Value) -> Option<&str> {
     args.get("session_id").and_then(Value::as_str)
 }

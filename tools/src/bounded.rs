@@ -33,7 +33,6 @@ impl BoundedLines {
         true
     }
 
-    /// Returns the number of omitted lines.
     pub(crate) fn omitted(&self) -> u64 {
         self.omitted
     }
@@ -53,7 +52,6 @@ pub(crate) fn head(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }
 
-/// Converts a length to `u64`.
 pub(crate) fn len(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }

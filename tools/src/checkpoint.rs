@@ -42,8 +42,7 @@ const MAX_FILE: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     dir: Arc<Path>,
-    /// The totals, once they are known. Locked while a checkpoint or the contents of a restore are saved, but not while workspace files
-    /// are read or written.
+    /// The totals, once they are known. Not locked while workspace files are read or written.
     ledger: Arc<Mutex<Option<SavedTotals>>>,
     /// Locked before `ledger`. A holder of `ledger` never waits for these locks.
     locks: Arc<FileLocks>,
@@ -131,7 +130,6 @@ impl SavedCheckpoint {
     }
 }
 
-/// An imminent write.
 #[derive(Debug)]
 pub(crate) struct PlannedWrite<'a> {
     pub(crate) path: &'a str,

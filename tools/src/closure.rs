@@ -139,7 +139,6 @@ impl FnTool {
         self
     }
 
-    /// Adds an option; see [`Tool::options`].
     #[must_use]
     pub fn option(mut self, option: ToolOption) -> Self {
         self.options.push(option);

@@ -7,7 +7,6 @@ use subtend_session::ids::Text;
 
 use crate::builtin::environment;
 
-/// Settings of the commands that tools run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commands {
     /// Variables that commands get in addition to common ones such as `PATH`, `HOME` and `LANG`. Each entry is a name, or a prefix followed
@@ -47,7 +46,6 @@ pub struct BadVariable {
 }
 
 impl Commands {
-    /// Returns the variables of this process that commands get.
     pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
         environment::passed_variables(std::env::vars_os(), &self.environment)
     }

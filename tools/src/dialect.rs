@@ -45,7 +45,6 @@ pub const MAX_NAMED: usize = 256;
 /// The request of a call that opens a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Starts a new child.
     Start(Box<StartRequest>),
     Continue(ContinueRequest),
 }
@@ -85,7 +84,6 @@ pub struct StartRequest {
     pub isolation: Option<Isolation>,
     /// A JSON object passed to the child unchanged.
     pub metadata: Option<Text>,
-    /// Turn allowance, if the call sets one.
     pub turns: Option<u32>,
     /// Output token limit of each model call of the child, if the call sets one.
     pub output_tokens: Option<NonZeroU64>,
@@ -140,13 +138,11 @@ pub struct ContinueRequest {
     pub agent: Option<Text>,
     pub prompt: Text,
     pub mode: Mode,
-    /// Turn allowance, if the call sets one.
     pub turns: Option<u32>,
     /// The tools of the child from now on; `None` leaves them unchanged.
     pub tools: Option<Vec<Text>>,
 }
 
-/// A profile that calls can name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferedProfile {
     pub name: Text,
@@ -160,7 +156,6 @@ pub struct OfferedProfile {
 /// The agents, profiles and templates with which a session may start children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
-    /// The offered dialects.
     pub dialects: Vec<Dialect>,
     /// The session's own agent: the default for children.
     pub own: Text,
@@ -183,7 +178,6 @@ pub struct Offered {
 }
 
 impl Offered {
-    /// Returns whether `dialect` is offered.
     pub fn has(&self, dialect: Dialect) -> bool {
         self.dialects.contains(&dialect)
     }
@@ -347,8 +341,7 @@ pub(crate) fn label(text: &str) -> Option<Text> {
     (!line.is_empty()).then(|| bounded::shorten(&line, MAX_LABEL).as_ref().into())
 }
 
-/// Returns the first line of `text` as a short label. It is short because the journal contains one for every child of
-/// the default dialect.
+/// Returns the first line as a label, short because the journal has one for each child of the default dialect.
 pub(crate) fn first_line(text: &str) -> Option<Text> {
     label(bounded::head(text.trim_start().lines().next().unwrap_or_default(), MAX_FIRST_LINE))
 }

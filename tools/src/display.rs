@@ -7,7 +7,6 @@ use subtend_session::ids::Text;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Display {
     pub name: Text,
-    /// A short description.
     pub subtitle: Text,
     pub icon: Text,
     /// The icon of a result. Defaults to the icon of the call.
@@ -19,7 +18,6 @@ impl Display {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Sets a short description.
     #[must_use]
     pub fn subtitle(mut self, subtitle: impl Into<Text>) -> Self {
         self.subtitle = subtitle.into();

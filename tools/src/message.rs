@@ -17,7 +17,6 @@ use crate::dialect::check_prompt;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolKey};
 use crate::untrusted;
 
-/// The tool's name.
 pub const NAME: &str = "message";
 
 /// The value of `to` that means the caller's parent.
@@ -45,7 +44,6 @@ struct MessageArguments {
     text: String,
 }
 
-/// The relation of a sender to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     Parent,

@@ -1,7 +1,6 @@
 //! Suggestions for misspelled tool names.
 
 const MAX_SUGGESTED: usize = 3;
-/// Maximum number of names listed in one message.
 const MAX_LISTED: usize = 64;
 
 /// Returns the error for a tool that the model cannot call.

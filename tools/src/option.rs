@@ -30,7 +30,6 @@ pub struct ToolOption {
     pub kind: OptionKind,
 }
 
-/// The type of an option.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum OptionKind {
@@ -45,7 +44,6 @@ pub enum OptionKind {
     Model,
 }
 
-/// An invalid option or value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the option `{id}` {why}")]
 pub struct BadOption {

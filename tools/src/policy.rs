@@ -8,7 +8,6 @@ pub(crate) use bounds::{for_commands, imitates_protected};
 
 mod bounds;
 
-/// Constructors of the host's rule sets.
 #[derive(Clone, Copy, Debug)]
 pub struct HostPolicy;
 

@@ -32,13 +32,11 @@ const TYPING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of queued texts for the input of a process.
 pub(crate) const MAX_QUEUED_TEXTS: usize = 8;
 
-/// Text for the input of a process.
 #[derive(Debug)]
 pub(crate) struct TypedText {
     pub(crate) text: String,
     /// True if the input closes after the text.
     pub(crate) close: bool,
-    /// Receives the result of writing the text.
     pub(crate) reply: oneshot::Sender<io::Result<()>>,
 }
 
@@ -75,7 +73,6 @@ impl Processes {
         self.shared.tasks.wait().await;
     }
 
-    /// Returns the number of running processes.
     pub fn running(&self) -> usize {
         self.lock_all().values().filter(|process| process.end().is_none()).count()
     }
@@ -154,7 +151,6 @@ impl fmt::Debug for Processes {
     }
 }
 
-/// A background process.
 pub(crate) struct BackgroundProcess {
     state: Mutex<ProcessState>,
     /// The permissions at the start of the process.
@@ -228,7 +224,6 @@ impl ProcessState {
     }
 }
 
-/// A part of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputWindow {
     pub(crate) text: String,
@@ -246,7 +241,6 @@ pub(crate) enum OutputReader {
     Own,
 }
 
-/// The reason why a text was not typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputError {
     /// The process has ended, or no longer reads its input.
@@ -301,7 +295,6 @@ impl BackgroundProcess {
         window
     }
 
-    /// Returns the last `most` bytes of the output.
     pub(crate) fn tail(&self, most: u64) -> OutputWindow {
         let state = self.state();
         let window = state.window(state.total.saturating_sub(most), most);

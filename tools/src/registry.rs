@@ -57,7 +57,6 @@ pub struct RegistryBuilder {
     live: Option<Arc<dyn LiveTools>>,
 }
 
-/// The reason why a tool cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     #[error("duplicate tool name `{name}`: rename one of the tools")]
@@ -80,7 +79,6 @@ pub enum RegistryError {
     BadSchema { name: Text, why: String },
 }
 
-/// A classified call.
 #[derive(Clone)]
 pub enum Classified {
     Ready {
@@ -122,8 +120,7 @@ impl RegistryBuilder {
         Ok(())
     }
 
-    /// Adds a tool whose schema comes from an untrusted source. Compiling and checking it may take long, so the tool checks its
-    /// arguments itself when a call runs.
+    /// Adds a tool with an untrusted schema. Its check may take long, so the tool checks its arguments itself.
     #[cfg(feature = "mcp")]
     pub(crate) fn add_foreign(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
         let name = self.check_name(&tool)?;
@@ -131,7 +128,6 @@ impl RegistryBuilder {
         Ok(())
     }
 
-    /// Checks the name of a tool and returns it.
     fn check_name(&self, tool: &Arc<dyn Tool>) -> Result<Text, RegistryError> {
         let name = tool.spec().name.clone();
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -367,7 +363,6 @@ impl Registry {
     }
 }
 
-/// Returns the reason why a web tool is missing.
 fn missing_web_tool_reason(name: &str) -> String {
     let why = match name {
         _ if !cfg!(feature = "web") => "this build has no web tools (feature `web`)",

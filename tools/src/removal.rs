@@ -25,7 +25,6 @@ pub(crate) fn remove_in(dir: &Dir, name: &Path, path: &Path) -> io::Result<()> {
     system::remove_in(dir, name, path)
 }
 
-/// Adds a path to an error.
 pub(crate) fn name_path(path: &Path, error: impl Into<io::Error>) -> io::Error {
     let error = error.into();
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -113,8 +112,7 @@ mod system {
             self.levels.last().map_or(Ok(self.dir), |level| level.entries.fd())
         }
 
-        /// Removes one entry of the innermost open directory, or the directory itself if it is empty. An error has the name of the
-        /// entry, or no name for the directory.
+        /// Removes one entry of the innermost directory, or the empty directory. An error has the entry's name, if any.
         fn step(&mut self) -> Result<(), (Option<OsString>, Errno)> {
             let is_top = self.levels.len() == 1;
             let Some(level) = self.levels.last_mut() else { return Ok(()) };
@@ -129,8 +127,7 @@ mod system {
             }
         }
 
-        /// Removes the entry `name` of the innermost open directory if it is a file. Opens the entry if it is a directory, or moves
-        /// it to the top if too many directories are open.
+        /// Removes the file `name`. Opens a directory, or moves it to the top if too many are open.
         fn enter(&mut self, name: OsString) -> Result<(), Errno> {
             let Some(fd) = remove_or_open(self.last()?, &name)? else { return Ok(()) };
             if self.levels.len() < LEVELS {
@@ -150,7 +147,6 @@ mod system {
             }
         }
 
-        /// Removes the innermost open directory.
         fn leave(&mut self) -> Result<(), Errno> {
             let Some(mut level) = self.levels.pop() else { return Ok(()) };
             let removed = self.last().and_then(|above| unlinkat(above, &level.name, AtFlags::REMOVEDIR));

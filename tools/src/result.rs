@@ -11,7 +11,6 @@ pub struct ToolOutput {
 }
 
 impl ToolOutput {
-    /// Creates a result that was not truncated.
     pub fn text(content: impl Into<Text>) -> Self {
         Self { content: content.into(), truncated_from: None }
     }
@@ -27,7 +26,6 @@ pub struct ToolError {
     pub denied: bool,
     /// True if the call stopped at an unknown point, so that side effects may have happened.
     pub unknown_effects: bool,
-    /// The text for the model.
     pub message: String,
     /// True if a retry may succeed.
     pub retryable: bool,
@@ -43,7 +41,6 @@ impl ToolError {
         Self::new(ToolErrorKind::BadArgs, message)
     }
 
-    /// Creates an error for a missing object.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ToolErrorKind::NotFound, message)
     }
@@ -70,7 +67,6 @@ impl ToolError {
         Self { unknown_effects: true, ..Self::failed(message) }
     }
 
-    /// Creates an error for a cancelled call.
     pub fn cancelled() -> Self {
         Self {
             retryable: true,

@@ -88,7 +88,6 @@ pub enum SandboxStrength {
     FilesAndNetwork,
 }
 
-/// The reason why no sandbox is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Unsupported {
@@ -179,8 +178,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     Ok(SandboxedCommand { child, killer, _scratch: scratch })
 }
 
-/// Starts a command in a domain that is nested in the domain of this thread, so that the command cannot signal threads
-/// of the guard.
+/// Starts a command in a nested domain, so that it cannot signal threads of the guard.
 #[cfg(target_os = "linux")]
 fn spawn_within(mut command: Command) -> Result<Child, String> {
     let started = std::thread::spawn(move || {

@@ -33,7 +33,6 @@ impl Secrets {
         Self(values.into())
     }
 
-    /// Returns the secrets of both sets.
     #[cfg(feature = "mcp")]
     pub(crate) fn with(&self, other: &Self) -> Self {
         if other.is_empty() { self.clone() } else { Self::of(self.0.iter().chain(other.0.iter()).cloned()) }

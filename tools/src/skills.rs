@@ -8,7 +8,6 @@ use crate::builtin;
 use crate::tool::Tool;
 use crate::workspace::Workspace;
 
-/// The folder of a skill.
 #[derive(Debug)]
 pub struct SkillFolder {
     pub name: Text,
@@ -17,10 +16,8 @@ pub struct SkillFolder {
     pub place: SkillPlace,
 }
 
-/// The location of a skill's folder.
 #[derive(Debug)]
 pub enum SkillPlace {
-    /// The session's workspace.
     Workspace,
     /// A directory of the user outside of the workspace.
     Own(Arc<Workspace>),

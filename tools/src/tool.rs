@@ -34,7 +34,6 @@ pub trait Tool: Send + Sync + 'static {
         &self.spec().name
     }
 
-    /// Returns the tool's effect on the world.
     fn effect(&self) -> ToolEffect;
 
     /// Returns whether a call leaves the process. A call with side effects always waits for its intent record.
@@ -91,7 +90,6 @@ pub struct ToolInvocation {
     /// Maximum bytes of the result. The tool truncates longer results and marks the truncation.
     pub max_bytes: u64,
     pub progress: Progress,
-    /// The background processes of the runtime.
     pub processes: Processes,
     /// Saves the contents of files that the call replaces. `None` if checkpoints are off.
     pub checkpoints: Option<Checkpoints>,

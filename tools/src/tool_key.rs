@@ -1,5 +1,3 @@
-//! The identity of a tool call.
-
 use subtend_session::ids::{CallId, RunNo, SessionId};
 
 /// The identity of a call, which stays the same across restarts.

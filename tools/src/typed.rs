@@ -211,7 +211,6 @@ where
     }
 }
 
-/// Returns the schema of `A` and, separately, its description.
 pub(crate) fn schema_and_description<A: JsonSchema>() -> (Arc<Value>, Text) {
     let mut schema = Arc::unwrap_or_clone(schema::of::<A>());
     let description = match schema.as_object_mut().and_then(|schema| schema.remove("description")) {

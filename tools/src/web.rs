@@ -23,7 +23,6 @@ pub use search::{BadEngine, Engine};
 use crate::http::checked::AllowedHosts;
 use client::WebClient;
 
-/// The user's settings for web tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebSettings {
     /// Hosts that the tools may reach even if their addresses are internal.

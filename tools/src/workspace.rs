@@ -203,8 +203,7 @@ impl Workspace {
     }
 }
 
-/// Returns the path that `resolve` finds. If a file is replaced or removed meanwhile, Linux returns `NAME (deleted)`. Then this function
-/// resolves again.
+/// Linux returns `NAME (deleted)` for a file that was replaced meanwhile. Then this function resolves again.
 fn resolve_path(
     mut resolve: impl FnMut() -> io::Result<PathBuf>,
     is_missing: impl Fn(&Path) -> bool,

@@ -62,7 +62,6 @@ pub enum WorktreeOrigin<'a> {
     Worktree(SessionId),
 }
 
-/// The host's record of a worktree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorktreeEntry {
     pub session: SessionId,
@@ -81,7 +80,6 @@ pub struct WorktreeEntry {
     pub left: Vec<String>,
 }
 
-/// The worktrees of a host.
 #[derive(Debug, Default)]
 pub struct WorktreeList {
     /// The entries, ordered by session.
@@ -341,7 +339,6 @@ impl Worktrees {
         self.dir.join(format!("{session}.{kind}"))
     }
 
-    /// Returns the directory of a worktree.
     pub fn path(&self, session: SessionId) -> PathBuf {
         self.dir.join(session.to_string())
     }
@@ -351,8 +348,7 @@ impl Worktrees {
         self.path(entry.session).join(&entry.prefix)
     }
 
-    /// Opens the directory of the session's files, and creates it if necessary. A link in the path is an error, because a commit may contain
-    /// any link.
+    /// Opens or creates the directory of the session's files. A link in the path is an error: a commit may have one.
     fn tree(&self, entry: &WorktreeEntry) -> Result<Workspace, WorktreeError> {
         let top = Workspace::open(self.path(entry.session))?;
         match entry.prefix.trim_end_matches('/') {
@@ -461,7 +457,6 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a file or a directory, if it exists.
 fn remove_if_exists(path: &Path) -> Result<(), WorktreeError> {
     removal::remove(path).map_err(cannot("removed"))
 }

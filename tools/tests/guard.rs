@@ -179,7 +179,6 @@ async fn command_of_a_stopped_guard_is_killed() {
     tokio::task::spawn_blocking(move || watch.wait_ended()).await.unwrap();
 }
 
-/// The processes of a killed guard may still run, which the result reports.
 #[tokio::test]
 async fn killed_guard_is_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,8 +189,7 @@ async fn killed_guard_is_reported() {
     assert!(error.message.ends_with("text"), "{error}");
 }
 
-/// The main thread of a process ends while another thread runs, so the system shows the process as dead. The control: the command waits for
-/// this state.
+/// The system shows such a process as dead. The control: the command waits for this state.
 #[tokio::test]
 async fn process_without_its_main_thread_is_ended() {
     if Command::new("python3").arg("-V").output().is_err() {

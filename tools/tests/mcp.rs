@@ -701,8 +701,7 @@ async fn question_during_two_calls_is_not_kept() {
     assert!(output.contains("Which city?"), "{output}");
 }
 
-/// A call with answers waits for an endless call, and later calls wait for both, but only for seconds. The answer is not used for a question
-/// that may belong to another call. The control: if the call is alone, its answer is used.
+/// Other calls wait only for seconds. The control: if the call with answers is alone, its answer is used.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_call_does_not_block_later_calls() {
     let scene = ServerScene::mode("plain").await;
@@ -747,8 +746,7 @@ async fn approved_answer_is_not_used_for_another_question() {
     }
 }
 
-/// The schema has forty definitions that each refer twice to the next one, so checking one string would take years. The control: without the
-/// string, nothing is checked.
+/// Forty definitions refer twice to the next: one string would take years. The control: without the string.
 #[tokio::test(flavor = "multi_thread")]
 async fn schema_with_too_many_checks_is_not_evaluated() {
     let scene = ServerScene::mode("endless").await;
@@ -811,8 +809,7 @@ async fn early_call_waits_for_its_own_server() {
     assert!(error(scene.call("none", json!({})).await).contains("no longer has the tool"));
 }
 
-/// A process that resumes an approved call knows only the short name of the tool until the server has listed its tools. Rules for the full
-/// name apply nevertheless. The controls: rules for another tool, and a known list.
+/// A resumed process knows only the short name at first. The controls: rules for another tool, and a known list.
 #[tokio::test(flavor = "multi_thread")]
 async fn early_call_by_short_name_obeys_rules_for_the_full_name() {
     let known = ServerScene::mode("long").await;
@@ -940,8 +937,7 @@ async fn request_with_a_long_id_ends_the_server() {
     assert!(ended.contains("it sent a request with an id of more than 256 bytes"), "{ended}");
 }
 
-/// A server that sends endless requests and reads no answers is ended before the answers fill the memory. The control: a server that reads
-/// the answers may send many requests.
+/// It is ended before the answers fill the memory. The control: a server that reads the answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_requests_end_the_server() {
     let scene = ServerScene::mode("plain").await;

@@ -184,7 +184,6 @@ async fn r9_unguarded_process_is_stopped_with_its_group() {
     gone("3001.5").await;
 }
 
-/// The guard ends a process that leaves its group, ignores SIGTERM and never reads its input.
 #[tokio::test]
 async fn r9_process_that_forks_away_and_ignores_signals_is_stopped() {
     let fixture = ProcessFixture::new(plain, true);
@@ -204,7 +203,6 @@ async fn r9_process_can_exit_cleanly_on_sigterm() {
     fixture.until("bye").await;
 }
 
-/// A process ends if the call that attends it is dropped, or if the runtime stops.
 #[tokio::test]
 async fn r9_dropped_attendance_and_stopped_runtime_end_processes() {
     let fixture = Arc::new(ProcessFixture::new(plain, true));
@@ -245,7 +243,6 @@ async fn r9_unattended_process_is_stopped() {
     assert_eq!(fixture.processes.running(), 0);
 }
 
-/// Endless output is bounded, and a read reports the number of dropped bytes.
 #[tokio::test]
 async fn r9_flood_of_output_is_bounded_and_reported() {
     let fixture = ProcessFixture { max_bytes: 5_000, ..ProcessFixture::new(plain, true) };
@@ -336,7 +333,6 @@ async fn r9_arguments_without_effect_are_refused() {
     fixture.call_as_owner(json!({"action": "stop"})).await.unwrap();
 }
 
-/// A sandboxed process reads its input, and cannot violate the rules of its session.
 #[tokio::test]
 async fn r9_process_in_a_sandbox_reads_input_and_keeps_to_the_rules() {
     use subtend_session::authority::{Rule, RuleSet, Verdict};

@@ -59,7 +59,6 @@ fn rule_sets() -> impl Strategy<Value = RuleSet> {
     (verdicts(), prop::collection::vec(rule, 0..4)).prop_map(|(default, rules)| RuleSet { default, rules })
 }
 
-/// The answer of an approver to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApproverAnswer {
     Deny,

@@ -73,7 +73,6 @@ impl Bench {
         }
     }
 
-    /// Checks that the command cannot read or change the secret.
     async fn check_confined(&self, command: &str) {
         if let Some(text) = self.run_confined(command).await {
             assert!(!text.contains("hidden"), "`{command}` read the secret: {text}");
@@ -247,8 +246,7 @@ async fn sockets_are_denied_without_network_permission() {
     }
 }
 
-/// A pair of datagram sockets can be created without the call `socket`, and each end could be reconnected, for example to a service
-/// manager. The control is a run outside of the sandbox.
+/// Each end could be reconnected, for example to a service manager. The control: outside of the sandbox.
 #[tokio::test]
 async fn paired_sockets_cannot_be_reconnected() {
     const PAIRED: &str = "import socket, sys\n\

@@ -82,8 +82,7 @@ const KNOWN_KEYWORDS: [&str; 52] = [
 static NAMES: LazyLock<Vec<Value>> =
     LazyLock::new(|| (4..=12).map(|power| Value::String("x".repeat(1 << power))).collect());
 
-/// Returns an upper bound of the number of checks for `args`. Unlike the validator, the count does not stop at the
-/// first failed check.
+/// Returns an upper bound of the checks for `args`: the count does not stop at the first failed check.
 pub(super) fn count(schema: &Value, args: &Value) -> u64 {
     let repeated = 3_u64.saturating_pow(unevaluated_keywords(schema));
     CheckCounter { root: schema, known: HashMap::new(), steps: 0 }.count(schema, args, 0).saturating_mul(repeated)

@@ -11,7 +11,6 @@ use super::patterns;
 /// Maximum nesting of a schema, including its references. The validator needs stack space for each level.
 const MAX_LEVELS: usize = 128;
 
-/// Returns the reason why a schema is refused, if it is.
 pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     if let Some(why) = unsupported_reference(schema, schema, schema) {
         return Some(why);
@@ -73,8 +72,7 @@ fn has_key(value: &Value, key: &str) -> bool {
     }
 }
 
-/// Returns the nesting of a schema, including its references. `known` caches the nesting of each reference; it is 0
-/// while the reference is counted.
+/// Returns the nesting with references. `known` caches that of each reference; it is 0 during the count.
 fn nesting<'a>(root: &'a Value, schema: &'a Value, depth: usize, known: &mut HashMap<*const Value, usize>) -> usize {
     if depth > MAX_LEVELS {
         return usize::MAX;

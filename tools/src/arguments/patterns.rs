@@ -55,8 +55,7 @@ fn collect_patterns<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// Removes the patterns that need backtracking, because the time of a match cannot be bounded in advance. The server
-/// checks these patterns itself.
+/// Removes the patterns that need backtracking: their time cannot be bounded in advance. The server checks them.
 #[cfg(feature = "mcp")]
 pub(super) fn remove_backtracking(schema: &mut Value) {
     match schema {
@@ -73,8 +72,7 @@ pub(super) fn remove_backtracking(schema: &mut Value) {
     }
 }
 
-/// Returns whether a pattern has lookaround or a backreference. May also return true for the same characters in a
-/// character class.
+/// Returns whether a pattern has lookaround or a backreference, or the same characters in a character class.
 #[cfg(feature = "mcp")]
 fn needs_backtracking(pattern: &str) -> bool {
     let mut signs = pattern.chars();
@@ -95,8 +93,7 @@ pub(super) fn matching_cost(pattern: &str, bytes: usize) -> u64 {
     MATCH.saturating_add(number(bytes).saturating_mul(each) / 8)
 }
 
-/// Returns the number of states of a pattern. The maximum number of repetitions multiplies the states of a part. The
-/// result may be too high, but not too low.
+/// Returns the number of states of a pattern: it may be too high, but not too low.
 fn count_states(pattern: &str) -> u64 {
     // With the flag `x`, parts of the pattern are comments, so the count below would be wrong.
     let flags = |rest: &str| rest.split([')', ':']).next().is_some_and(|flags| flags.contains('x'));

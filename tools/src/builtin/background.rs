@@ -90,7 +90,6 @@ pub(crate) fn stopped_process(args: &str) -> Option<String> {
     (args.action == ProcessAction::Stop && args.mismatch().is_none()).then_some(args.session_id).flatten()
 }
 
-/// Returns whether a call closes the input without typing into it.
 fn is_close_only(args: &Value) -> bool {
     args.get("close") == Some(&Value::Bool(true)) && args.get("text").is_none_or(Value::is_null)
 }

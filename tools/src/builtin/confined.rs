@@ -8,7 +8,6 @@ use crate::tool::ToolError;
 
 const NAME: &str = "shell";
 
-/// Returns what the sandbox can enforce for commands.
 pub(super) fn strength(guard: Option<&Guard>) -> Result<SandboxStrength, Unsupported> {
     match guard {
         Some(_) => sandbox::probe(),

@@ -14,7 +14,6 @@ use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
 use crate::workspace::names::READ;
 
-/// Maximum size in bytes of an editable file.
 const MAX_FILE: u64 = 16 << 20;
 
 pub(super) struct EditTool;

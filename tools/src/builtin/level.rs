@@ -41,7 +41,6 @@ pub(super) struct Level {
     pub(super) ignores: Arc<Ignores>,
 }
 
-/// Returns the ignore rules of the ancestors of `path`.
 pub(super) fn ancestor_ignores(job: &Job, path: &str) -> Arc<Ignores> {
     let mut ignores = Arc::new(Ignores::default());
     if path == "." {

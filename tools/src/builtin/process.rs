@@ -40,7 +40,6 @@ pub(super) enum CommandEnd {
     GuardKilled(ExitStatus),
 }
 
-/// Processes that a stopped command may have left running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeftoverProcesses {
     Nothing,
@@ -117,8 +116,7 @@ impl RunningCommand {
         if let (Confinement::Sandbox(_, authority), Some(pipe)) = (confinement, &mut running.pipe) {
             let mut line = serde_json::to_vec(authority)?;
             line.push(b'\n');
-            // Ignore the error: a guard that receives no complete line does not start the command, and reports the
-            // reason itself.
+            // A guard that receives no complete line does not start the command, and reports the reason itself.
             drop(pipe.write_all(&line).await);
         }
         Ok(running)
@@ -344,12 +342,10 @@ impl HeadAndTail {
         self.tail.drain(..excess);
     }
 
-    /// Returns the number of bytes that were written.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Returns the number of dropped bytes.
     pub(super) fn dropped_bytes(&self) -> u64 {
         self.total.saturating_sub(len(self.head.len().saturating_add(self.tail.len())))
     }

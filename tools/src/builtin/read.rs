@@ -82,7 +82,6 @@ impl Builtin for ReadTool {
     }
 }
 
-/// Collects the requested lines and counts all lines.
 struct LinePage {
     from: u64,
     to: u64,

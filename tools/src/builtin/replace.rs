@@ -142,7 +142,6 @@ impl WriteTarget {
     }
 }
 
-/// Returns the error of a write that is refused because its checkpoint failed.
 fn checkpoint_error(path: &str, error: &CheckpointError) -> ToolError {
     if let CheckpointError::Busy(_) = error {
         return ToolError { retryable: true, ..ToolError::refused(format!("{error}: repeat the call later")) };

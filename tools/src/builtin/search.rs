@@ -296,7 +296,6 @@ fn sort_files(files: &mut [(bool, u64, String)]) {
     files.sort_by(|one, other| (other.0, other.1, &one.2).cmp(&(one.0, one.1, &other.2)));
 }
 
-/// Reader of a file that fails once the call is cancelled.
 struct CancellableFile<'a> {
     file: cap_std::fs::File,
     job: &'a Job,

@@ -154,7 +154,6 @@ impl Tool for Shell {
     }
 }
 
-/// Starts a background process in its own session.
 async fn start(
     args: &ShellArgs,
     call: &ToolInvocation,

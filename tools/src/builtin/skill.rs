@@ -22,7 +22,6 @@ use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 const NAME: &str = "skill";
 const FILE: &str = "SKILL.md";
-/// Maximum number of lines returned by one call.
 const MAX_LINES: u64 = 2000;
 
 pub(crate) struct SkillTool {

@@ -1,5 +1,3 @@
-//! Tests of the workspace tools on real directories. Each call is classified, checked and run.
-
 mod edit;
 mod list;
 mod read;

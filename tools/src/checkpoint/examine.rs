@@ -1,5 +1,3 @@
-//! The current state of the files of a checkpoint.
-
 use serde::Serialize;
 
 use super::patch::Patches;
@@ -19,7 +17,6 @@ pub enum FileFate {
     ChangedSince,
 }
 
-/// A file of a checkpoint and its current state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExaminedFile {
     pub path: String,

@@ -18,7 +18,6 @@ pub(super) const MAX_BYTES: u64 = 1 << 30;
 /// Time without a write after which the checkpoints of a session are erased.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Totals of the checkpoint directory.
 #[derive(Debug)]
 pub(super) struct SavedTotals {
     /// The number of the next checkpoint.

@@ -1,5 +1,3 @@
-//! Formats changes of files as patches.
-
 use std::time::Duration;
 
 use similar::TextDiff;

@@ -13,19 +13,16 @@ use crate::policy::PROTECTED;
 use crate::workspace::state::{FileState, PathState, read_entry};
 use crate::workspace::{Workspace, WorkspaceError};
 
-/// The file changes of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestorePlan {
     /// The changes, starting from the current contents of the files.
     pub changes: Vec<FileChange>,
     /// Files that cannot be restored. If there are any, the restore changes nothing.
     pub conflicts: Vec<RestoreConflict>,
-    /// The changes as a patch.
     #[serde(skip)]
     pub patch: String,
 }
 
-/// A file that cannot be restored, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RestoreConflict {
     pub path: String,
@@ -64,8 +61,7 @@ struct FileHistory<'a> {
 }
 
 impl Checkpoints {
-    /// Plans a restore that undoes the checkpoints whose numbers are in `undone`. `all` has all checkpoints of their sessions, oldest
-    /// first. Blocks.
+    /// Plans to undo the checkpoints `undone`. `all` has all checkpoints of their sessions, oldest first. Blocks.
     pub fn plan(&self, all: &[Checkpoint], undone: &BTreeSet<u64>) -> RestorePlan {
         let mut histories: BTreeMap<(&Path, &str), FileHistory<'_>> = BTreeMap::new();
         let mut created_dirs: Vec<(&Path, &str)> = Vec::new();

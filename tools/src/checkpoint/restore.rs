@@ -31,8 +31,7 @@ struct RestoreIntent {
     /// True if the restore failed and its changes are being undone.
     undoing: bool,
     checkpoint: Checkpoint,
-    /// Random name of the temporary file in the workspace. If the name were predictable, a session could block it with a
-    /// directory.
+    /// Random, so that a session cannot block the name of the temporary file with a directory.
     #[serde(default = "temporary_name")]
     temporary: String,
 }
@@ -48,10 +47,8 @@ pub struct PendingRestore {
 #[derive(Clone, Copy, Debug)]
 pub struct PlanStart(u64);
 
-/// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Paths of the changed files.
     pub files: Vec<String>,
 }
 
@@ -319,7 +316,6 @@ impl Checkpoints {
     }
 }
 
-/// Returns the hashes of the contents before and after a change.
 fn contents(change: &FileChange) -> impl Iterator<Item = Hash> {
     [&change.before, &change.after].into_iter().filter_map(|state| match state {
         FileState::File { hash, .. } => Some(*hash),

@@ -77,7 +77,6 @@ impl CheckpointFixture {
         fs::read_to_string(self.at(path)).ok()
     }
 
-    /// Returns all files with their contents.
     fn tree(&self) -> Vec<(String, Option<String>)> {
         let mut names = Vec::new();
         let mut next = vec![String::new()];
@@ -154,8 +153,7 @@ impl CheckpointFixture {
         self.checkpoints = Checkpoints::new(self.dir().join("checkpoints"));
     }
 
-    /// Restores the changes of run 2, and runs `meanwhile` between intent and execution. Returns whether the intent was recorded, and the
-    /// result.
+    /// Restores run 2, with `meanwhile` after the intent. Returns whether it was recorded, and the result.
     async fn restore(&self, meanwhile: impl FnOnce()) -> (bool, Result<Restored, CheckpointError>) {
         let start = self.checkpoints.begin_plan().unwrap();
         let plan = self.plan(2);
@@ -215,7 +213,6 @@ async fn x15_write_waits_for_its_checkpoint() {
     }
 }
 
-/// The process dies before each step of a restore. Afterwards all files are restored or none, depending on the journal.
 #[tokio::test]
 async fn x15_restore_killed_at_any_step_is_all_or_nothing() {
     let mut crashes = 0;
@@ -255,7 +252,6 @@ async fn x15_restore_without_its_record_does_not_change_files() {
     assert_eq!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap(), []);
 }
 
-/// Another program changes a file after the intent. The files restored before it are changed back, even if the process dies meanwhile.
 #[tokio::test]
 async fn x15_restore_is_undone_if_a_file_was_changed() {
     for (step, passes) in [("none", 0), ("undoing", 0), ("file", 4), ("file", 5), ("file", 7), ("undone", 0)] {
@@ -375,7 +371,6 @@ async fn x15_failed_write_does_not_keep_a_checkpoint() {
     assert_eq!(scene.checkpoints.of_session(session()).unwrap(), []);
 }
 
-/// After a kill, the file's content shows whether the write happened.
 #[tokio::test]
 async fn x15_checkpoint_shows_whether_its_file_was_written() {
     let mut scene = CheckpointFixture::new();
@@ -439,7 +434,6 @@ async fn checkpoints_are_private_to_the_user() {
     assert_ne!(mode(&scene.at("plain")), 0o600);
 }
 
-/// A link is swapped in for the file or for a directory on its path, before or after the intent.
 #[cfg(unix)]
 #[tokio::test]
 async fn restore_does_not_follow_swapped_links() {
@@ -476,7 +470,6 @@ async fn restore_does_not_follow_swapped_links() {
     }
 }
 
-/// A content must not replace another content that has the same hash.
 #[tokio::test]
 async fn colliding_content_is_refused() {
     let scene = CheckpointFixture::after_two_runs().await;

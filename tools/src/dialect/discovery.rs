@@ -20,7 +20,6 @@ pub use subtend_session::dialect::discovery::{GET, USE};
 
 /// Maximum bytes of one tool's description in a listing.
 const MAX_DESCRIPTION: usize = 200;
-/// Maximum number of unknown names in one result.
 const MAX_UNKNOWN: usize = 20;
 
 const ABOUT_GET: &str = "\

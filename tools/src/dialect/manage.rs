@@ -15,7 +15,6 @@ pub const CHECK: &str = "check_task";
 /// The tool that cancels a task. The name is reserved.
 pub const CANCEL: &str = "cancel_task";
 
-/// A call of `check_task`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckRequest {
     /// The task's id as written by the model. It must be one of the caller's own tasks.

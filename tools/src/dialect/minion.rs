@@ -39,7 +39,6 @@ Templates:";
 const ABOUT_RETURN: &str = "\
 End your work with a result. Your caller gets only this result. Call it alone, when everything is done.";
 
-/// Returns the options of the dialect that users can set.
 pub fn options() -> [ToolOption; 3] {
     [
         ToolOption::long_text("systemPrompt", "System prompt", "Left empty, a minion has its caller's prompt")
@@ -87,7 +86,6 @@ pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
     ToolSpec { name: NAME.into(), description: about.into(), schema: Arc::new(schema) }
 }
 
-/// Returns the tool with which minions return their result.
 pub fn return_spec() -> ToolSpec {
     let schema = json!({
         "type": "object",

@@ -16,7 +16,6 @@ const MESSAGE: &str = "message";
 /// Maximum bytes of a filled-in text: a template can repeat a value any number of times.
 const MAX_FILLED: usize = 4 << 20;
 
-/// A template that calls can name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfferedTemplate {
     pub name: Text,

@@ -29,8 +29,7 @@ pub(super) fn feed(mut input: ChildStdin, prefix: &[u8], first_line: bool) {
 /// Passes `prefix` and standard input to the command; with `until_close`, only up to [`CLOSE`]. After the end of standard input,
 /// gives the group of `leader` time to exit, sends SIGTERM, and waits again.
 ///
-/// A second thread copies the input, because the copy blocks if the command does not read. This thread watches for the end of the
-/// runtime.
+/// A second thread copies: that blocks if the command does not read. This one watches for the runtime's end.
 pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], until_close: bool, leader: Pid) {
     std::thread::spawn(move || {
         // Ignore errors: other code detects the end of the command or the runtime. The end of the copy closes the pipe.

@@ -116,7 +116,6 @@ fn kill_descendants(_: u32) -> bool {
     false
 }
 
-/// Returns `root` and its descendants.
 #[cfg(target_os = "linux")]
 pub(crate) fn with_descendants(root: u32) -> Vec<u32> {
     let (mut all, mut last, mut rest) = (vec![root], vec![root], processes());

@@ -21,13 +21,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit between two parts of an answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Resolves the names of hosts.
 pub trait Resolver: Send + Sync + 'static {
     /// Returns the addresses of a host. It is called once for each connection.
     fn addresses(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
 }
 
-/// The system's resolver.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemResolver;
 
@@ -83,11 +81,9 @@ pub(crate) enum AllowedHosts {
     All,
 }
 
-/// The reason why a request has no response.
 pub(crate) enum RequestFailed {
     /// The address is internal, and its host is not listed.
     Internal,
-    /// No client can be created.
     Client(String),
     Sending(reqwest::Error),
 }

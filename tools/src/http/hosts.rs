@@ -77,7 +77,6 @@ pub(crate) fn literal(url: &Url) -> Option<IpAddr> {
     }
 }
 
-/// Returns whether an address is public.
 pub(crate) fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),

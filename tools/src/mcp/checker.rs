@@ -1,5 +1,4 @@
-//! A separate thread for validation against a server's schemas: it may take longer than estimated, and a running
-//! validation cannot be interrupted.
+//! A thread for checks against a server's schemas: a running validation may take long and cannot be interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -60,13 +60,11 @@ impl Client {
         self.0.calls.lock().unwrap_or_else(PoisonError::into_inner).watched.remove(token);
     }
 
-    /// Returns the changes of the server's tools.
     pub(super) fn changes(&self) -> &ListChanges {
         &self.0.changes
     }
 
-    /// Opens a call with the user's approved answers, by question id. Other questions that the server asks during the call are declined, and
-    /// become part of its result.
+    /// Opens a call with the user's approved answers, by question id. Other questions become part of its result.
     pub(super) fn open_call(&self, answers: BTreeMap<String, Value>) -> ServerCall {
         self.0.open.open(answers)
     }
@@ -95,7 +93,6 @@ impl Client {
         ElicitResult::new(if is_page { ElicitationAction::Cancel } else { ElicitationAction::Decline })
     }
 
-    /// Forwards a progress notification to its call.
     pub(super) fn progress(&self, params: &ProgressNotificationParam) {
         if is_long(&params.progress_token.0) {
             return;

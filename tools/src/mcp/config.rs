@@ -10,14 +10,10 @@ use subtend_session::ids::Text;
 use super::names;
 use crate::secrets::Secrets;
 
-/// Name of the workspace file that configures servers.
 pub const FILE: &str = ".mcp.json";
-/// Maximum size of that file.
 pub const MAX_FILE_BYTES: u64 = 256 << 10;
-/// Maximum number of servers in one file.
 const MAX_SERVERS: usize = 64;
 
-/// The place where a server is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// The user's own configuration.
@@ -26,7 +22,6 @@ pub enum Origin {
     Workspace,
 }
 
-/// The transport of a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ServerTransport {
     /// A process that reads and writes one message per line.
@@ -63,7 +58,6 @@ impl ServerTransport {
     }
 }
 
-/// The configuration of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// The name used in tool names and rules.
@@ -76,7 +70,6 @@ pub struct ServerConfig {
     pub in_workspace: bool,
 }
 
-/// Configured servers, and problems of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerList {
     pub servers: Vec<ServerConfig>,

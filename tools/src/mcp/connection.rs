@@ -32,7 +32,6 @@ use crate::tool::Progress;
 
 /// Time limit for a server to start, and to list its tools.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of tools of one server.
 pub(super) const MAX_TOOLS: usize = 256;
 /// Error code of a server that requires the user to open pages first.
 const PAGES_REQUIRED: i32 = -32_042;
@@ -55,7 +54,6 @@ pub struct ConnectionSettings {
     pub internal_hosts: Vec<InternalHost>,
 }
 
-/// A connection to a running server.
 pub(super) struct ServerConnection {
     service: RunningService<RoleClient, Client>,
     client: Client,
@@ -139,7 +137,6 @@ impl ServerConnection {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
 
-    /// Returns the reason why the connection is closed.
     pub(super) async fn close_reason(&self) -> String {
         if let Some(fault) = self.open.fault() {
             return fault;
@@ -194,8 +191,7 @@ impl ServerConnection {
         }
     }
 
-    /// Subscribes to tool changes, as the newest protocol version requires. The transport counts the changes. Returns when the subscription
-    /// ends.
+    /// Subscribes to tool changes, which the transport counts. Returns when the subscription ends.
     pub(super) async fn subscribe(peer: Peer<RoleClient>) {
         let modern = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
         if !modern {
@@ -306,7 +302,6 @@ impl Drop for ServerConnection {
     }
 }
 
-/// Returns the parameters of a request for a page of a list.
 pub(super) fn at_cursor(cursor: Option<String>) -> PaginatedRequestParams {
     let mut params = PaginatedRequestParams::default();
     params.cursor = cursor;

@@ -19,7 +19,6 @@ use crate::escape::harmless;
 
 /// Maximum bytes of one entry in a list.
 const MAX_ENTRY: usize = 300;
-/// Maximum number of entries of a list.
 const MAX_ENTRIES: usize = 2_000;
 
 /// Returns the tools for the resources and prompts of a server.

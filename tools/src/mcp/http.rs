@@ -158,7 +158,6 @@ fn paced<D: AsRef<[u8]>>(chunks: impl Stream<Item = io::Result<D>>, most: usize)
     })
 }
 
-/// Reads the messages of an event stream.
 fn events(response: Response, most: usize) -> SseEvents {
     let chunks = try_unfold(response, |mut response| async move {
         let chunk = response.chunk().await.map_err(io::Error::other)?;
@@ -167,7 +166,6 @@ fn events(response: Response, most: usize) -> SseEvents {
     limit_values(SseStream::from_bytes_stream(paced(chunks, most)).boxed())
 }
 
-/// Adds the headers of the protocol to a request.
 fn with_headers(
     request: RequestBuilder,
     (session, last): (Option<&str>, Option<&str>),
@@ -182,7 +180,6 @@ fn with_headers(
     auth.into_iter().fold(request, |request, token| request.bearer_auth(token))
 }
 
-/// Fails at a message with too many values.
 fn limit_values(events: SseEvents) -> SseEvents {
     let check = |event: Result<Sse, SseError>| {
         let event = event?;
@@ -283,8 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// Without the limit, a stream with `retry: 0` that ends at once is reopened a thousand times a second. The control: after a pause, it
-    /// opens at once.
+    /// Without the limit, such a stream is reopened a thousand times a second. The control: one after a pause.
     #[tokio::test(start_paused = true)]
     async fn streams_are_opened_at_a_bounded_rate() {
         let counted = CountedClient { http: client("http://localhost").unwrap(), opened: Arc::default() };

@@ -15,7 +15,6 @@ const MAX_TOOLS: usize = 1_024;
 /// Digests by workspace, server and tool.
 type Digests = BTreeMap<String, BTreeMap<String, BTreeMap<String, String>>>;
 
-/// Remembered tool descriptions of servers.
 #[derive(Debug)]
 pub struct KnownTools {
     file: Option<PathBuf>,

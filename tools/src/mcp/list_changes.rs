@@ -22,7 +22,6 @@ pub(super) struct ListChanges(Arc<watch::Sender<ReportedChanges>>);
 
 #[derive(Default)]
 struct ReportedChanges {
-    /// Number of changes that the server reported.
     reported: u64,
     /// Number of changes that the last attempt to list the tools covers, even if it failed.
     listed: u64,
@@ -48,7 +47,6 @@ impl ReportedChanges {
 }
 
 impl ListChanges {
-    /// Counts a change that the server reports.
     pub(super) fn report(&self) {
         self.0.send_modify(|changes| {
             if !changes.is_due() {
@@ -68,7 +66,6 @@ impl ListChanges {
         Some(self.0.borrow().reported)
     }
 
-    /// Sets the number of changes that the last list includes.
     pub(super) fn mark_listed(&self, count: u64) {
         self.0.send_modify(|changes| {
             (changes.listed, changes.listed_at) = (count, Some(Instant::now()));

@@ -56,7 +56,6 @@ pub struct Login {
 /// A summary of a login, without its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginReport {
-    /// The address of the server.
     pub url: String,
     pub issuer: String,
     pub scopes: Vec<String>,

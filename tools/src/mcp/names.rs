@@ -31,7 +31,6 @@ pub(crate) fn server(raw: &str) -> Result<Text, String> {
     Ok(name.into())
 }
 
-/// The names of one tool of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolName {
     /// `mcp__server__tool`, shortened if it is too long.
@@ -43,7 +42,6 @@ pub(crate) struct ToolName {
 }
 
 impl ToolName {
-    /// Returns the names of the tool `raw` of `server`.
     pub(crate) fn of(server: &str, raw: &str) -> Self {
         let tool = plain(raw);
         let full = format!("{PREFIX}{server}__{tool}");

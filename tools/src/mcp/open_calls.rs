@@ -99,8 +99,7 @@ impl ServerCall {
         }
     }
 
-    /// Keeps the pages that the user must open before the server answers this call. `data` is the data of the server's
-    /// error.
+    /// Keeps the pages that the user must open first. `data` is the data of the server's error.
     pub(super) fn keep_pages(&self, data: &Value) {
         let pages = data.get("elicitations").and_then(Value::as_array);
         for page in pages.into_iter().flatten().take(MAX_QUESTIONS) {
@@ -110,7 +109,6 @@ impl ServerCall {
         }
     }
 
-    /// Takes the questions of this call.
     pub(super) fn take_questions(&self) -> DeclinedQuestions {
         self.calls.lock().open.get_mut(&self.id).map(|call| std::mem::take(&mut call.declined)).unwrap_or_default()
     }

@@ -1,5 +1,4 @@
-//! A transport that limits the open requests of a server, checks the ids of its answers, and filters its
-//! notifications.
+//! A transport that limits open requests of a server, checks ids of answers, and filters notifications.
 //!
 //! The MCP library holds each answer until the server reads it. A server that only sends requests would fill the host's memory. The library
 //! also spawns a task for each notification, so this transport drops unused notifications and handles progress itself.
@@ -122,8 +121,7 @@ impl SentRequests {
         }
     }
 
-    /// Notes an answer. Returns false if it answers no request while others wait: the library would ignore it, and the caller wait for its
-    /// time limit.
+    /// Notes an answer. Returns false if it answers no request while others wait: their callers would wait.
     fn answer(&mut self, id: &RequestId) -> bool {
         if self.remove(id) {
             return true;
@@ -133,7 +131,6 @@ impl SentRequests {
     }
 }
 
-/// The bounded transport of one server.
 pub(super) struct BoundedTransport<T> {
     inner: T,
     open: OpenRequests,

@@ -6,16 +6,13 @@ use serde::Serialize;
 
 use super::result::CallFailure;
 
-/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 50;
-/// Maximum bytes of a list.
 const MAX_LIST_BYTES: usize = 4 << 20;
 /// Maximum number of JSON values in a list, because a value takes many times its bytes in memory.
 const MAX_LIST_VALUES: usize = 200_000;
 /// Maximum bytes of a cursor, which the next request contains.
 const MAX_CURSOR: usize = 4 << 10;
 
-/// The entries of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Pages<T> {
     pub(super) entries: Vec<T>,

@@ -26,7 +26,6 @@ const MAX_NOISE: usize = 1 << 20;
 /// Time for the process to exit after it has closed its output.
 const EXIT_GRACE: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// A running server.
 pub(super) struct Process {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: BoundedOutput,

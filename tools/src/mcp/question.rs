@@ -16,7 +16,6 @@ const MAX_QUESTION: usize = 600;
 /// Maximum bytes that an approval shows without truncation.
 const MAX_SHOWN: usize = 1_000;
 
-/// A question of a server to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerQuestion {
     /// A question that can be answered.
@@ -25,7 +24,6 @@ pub(super) enum ServerQuestion {
     Other(String),
 }
 
-/// A question that can be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     id: String,
@@ -36,7 +34,6 @@ pub(super) struct Question {
     is_misanswered: bool,
 }
 
-/// The kind of answer that a question requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RequestedInput {
     /// An object that matches this schema. The text of the schema is escaped.
@@ -79,7 +76,6 @@ impl Question {
         )
     }
 
-    /// Converts a question that requires the user to open a page.
     fn of_page(message: &str, raw: &str) -> Result<Self, &'static str> {
         if message.len().saturating_add(raw.len()) > MAX_QUESTION {
             return Err("it is too long to be answered");

@@ -13,12 +13,9 @@ const FOOTER: u64 = 120;
 /// Maximum bytes of a server's error.
 const MAX_ERROR: usize = 4_000;
 
-/// The reason why a call failed.
 #[derive(Debug)]
 pub(super) enum CallFailure {
-    /// The connection has ended.
     Disconnected(String),
-    /// The server refused the call.
     Refused(String),
     /// The server refused the call, because the login is missing or no longer valid.
     Unauthorized(String),
@@ -180,7 +177,6 @@ mod tests {
         assert_eq!(error.message, "the MCP server `s` reports an error: no<U+001B>[31m");
     }
 
-    /// Users and models see the reason, without the names of Rust types.
     #[test]
     fn error_of_a_transport_is_shown_without_its_type() {
         let refused = || Box::new(std::io::Error::other("HTTP 500"));

@@ -26,7 +26,6 @@ const MAX_PATTERNS: usize = 256;
 /// Maximum time for all schemas of a server.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(20);
 
-/// A sanitized tool of a server.
 #[derive(Clone, Debug)]
 pub(super) struct SanitizedTool {
     pub(super) names: ToolName,

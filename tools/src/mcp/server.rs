@@ -35,7 +35,6 @@ const START_WINDOW: Duration = Duration::from_mins(10);
 /// Time limit for checking the arguments of one call. A usual check takes milliseconds.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(10);
 
-/// A summary of one server for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
     pub name: Text,
@@ -52,7 +51,6 @@ pub struct ServerReport {
     pub problems: Vec<String>,
 }
 
-/// A summary of one tool of a server for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolReport {
     pub name: Text,
@@ -63,7 +61,6 @@ pub struct ToolReport {
     pub changed: bool,
 }
 
-/// A server of an environment.
 pub(super) struct LiveServer {
     pub(super) config: ServerConfig,
     settings: Arc<ConnectionSettings>,
@@ -171,7 +168,6 @@ impl LiveServer {
         Some(format!("[the server asked the user for input, and got none: {}{again}]", requested.join("; ")))
     }
 
-    /// Adds the questions of a tool to its result.
     fn add_questions(&self, name: &str, asked: &DeclinedQuestions, output: ToolOutput, max_bytes: u64) -> ToolOutput {
         let Some(asked) = self.remember_questions(name, asked) else { return output };
         let truncated_from = output.truncated_from;
@@ -302,7 +298,6 @@ impl LiveServer {
         Ok(())
     }
 
-    /// Checks the arguments of a call of the tool `name`.
     async fn check_arguments(&self, name: &str, schema: Arc<Value>, args: Value) -> Result<Value, ToolError> {
         let tool = name.to_owned();
         let check = move |_: &CancellationToken| {
@@ -431,7 +426,6 @@ impl LiveServer {
     }
 }
 
-/// The answer of a server.
 enum ServerAnswer {
     Call(CallToolResult),
     Text(String),

@@ -1,5 +1,3 @@
-//! The servers of one environment and their current tools.
-
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,12 +57,10 @@ impl Servers {
         self.0.servers.is_empty()
     }
 
-    /// Returns a current summary of each server.
     pub fn reports(&self) -> Vec<ServerReport> {
         self.0.servers.iter().map(|server| server.report()).collect()
     }
 
-    /// Returns the problems of the configuration.
     pub fn problems(&self) -> &[String] {
         &self.0.problems
     }

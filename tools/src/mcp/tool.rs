@@ -37,8 +37,7 @@ impl ServerTool {
         Some(Self { names, spec, server: Arc::clone(server) })
     }
 
-    /// Repeats the check of a call that was classified before the server's tools were listed. Its name may have been
-    /// shortened, and rules for the full name may be stricter.
+    /// Repeats the check of a call that was classified by a shortened name: rules for the full name may be stricter.
     fn check_listed(&self, unlisted: &ToolName, call: &ToolInvocation) -> Result<(), ToolError> {
         if self.names == *unlisted {
             return Ok(());

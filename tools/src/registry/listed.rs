@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use subtend_session::ids::{Hash, Text};
 
-/// Prefix of the names of MCP servers' tools.
 pub(crate) const SERVER_TOOL_PREFIX: &str = "mcp__";
 /// Maximum length of a tool name that providers accept.
 pub(super) const MAX_NAME: usize = 64;

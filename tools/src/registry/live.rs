@@ -12,7 +12,6 @@ pub trait LiveTools: Send + Sync + 'static {
     /// Returns a number that changes whenever the tools do.
     fn generation(&self) -> u64;
 
-    /// Returns the current tools.
     fn tools(&self) -> Registry;
 
     /// Returns a tool that the source may have once its tools are known.

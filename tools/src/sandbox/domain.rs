@@ -54,8 +54,7 @@ pub(super) fn probe() -> Result<SandboxStrength, String> {
     })
 }
 
-/// Restricts this thread and all its later children to the parts of the current directory that `authority` allows, to `scratch`, and to
-/// `places`.
+/// Restricts this thread and its later children to what `authority` allows here, `scratch`, and `places`.
 pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> Result<(), String> {
     let limited = limits_network(authority);
     let mut rules = ruleset(limited).and_then(Ruleset::create).map_err(rules_error)?;
@@ -98,8 +97,7 @@ pub(super) fn enter_within(
     syscalls::apply(&filter)
 }
 
-/// Enters a nested domain, so that later children of this thread cannot send signals to threads of the guard in the outer domain. A
-/// signal to one of these threads would end or stop the guard.
+/// Enters a nested domain, so that later children of this thread cannot end or stop the guard by a signal.
 pub(super) fn enter_inner() -> Result<(), String> {
     // Before Linux 6.12 a domain cannot restrict signals.
     let Ok(rules) = signals() else { return Ok(()) };
@@ -114,8 +112,7 @@ fn signals() -> Result<Ruleset, landlock::RulesetError> {
     Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal)
 }
 
-/// Kills all other processes of this thread's domain in one step, so that none of them can fork meanwhile. Returns false if this is not
-/// possible.
+/// Kills all other processes of the domain in one step, so that none forks meanwhile. False if impossible.
 pub(super) fn kill() -> bool {
     // A signal to group 1 reaches all processes that this thread may signal. An error can also mean that no such process exists.
     is_confined() && kill_process_group(Pid::INIT, Signal::KILL).is_ok()
@@ -164,8 +161,7 @@ fn allow_system(rules: &mut RulesetCreated, readable: &[&Path], places: &Places)
     Ok(())
 }
 
-/// Drops all capabilities except `kept`, because capabilities of the superuser bypass other limits. Programs in a domain cannot gain new
-/// capabilities.
+/// Drops all capabilities except `kept`: they bypass other limits. Programs in a domain cannot gain new ones.
 fn drop_capabilities(kept: CapabilitySet) -> Result<(), String> {
     capabilities(None)
         .and_then(|own| {

@@ -76,8 +76,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Finds the locations for a session in `workspace`. Links in the workspaces `others` are not followed, except in one that contains the home
-    /// directory.
+    /// Finds the locations for `workspace`. Of `others`, follows links only in one with the home directory.
     pub(super) fn of_process(workspace: &Path, others: &[PathBuf]) -> Self {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let home = std::env::home_dir();
@@ -87,8 +86,7 @@ impl Places {
         Self::from_environment(&writable, home, &|name| std::env::var_os(name))
     }
 
-    /// Finds the locations from a home directory and environment variables. Omits locations in the workspace, or behind a link
-    /// that a session can create: the session could open any file.
+    /// Omits locations in the workspace, or behind a link that a session can create: it could open any file.
     fn from_environment(
         writable: &Writable,
         home: Option<PathBuf>,

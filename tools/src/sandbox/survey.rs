@@ -26,8 +26,7 @@ pub(super) struct Grant {
     pub(super) read: bool,
     pub(super) list: bool,
     pub(super) write: bool,
-    /// The right to create, rename and remove. Granted only if everything may also be read: otherwise, a command could rename an unreadable
-    /// file to an allowed name, and the next command could read it.
+    /// The right to create, rename and remove. Only if everything may be read: a rename could reveal a file.
     pub(super) change: bool,
 }
 
@@ -101,8 +100,7 @@ impl<'a> WorkspaceSurvey<'a> {
         self.verdict(action, path) == Verdict::Allow
     }
 
-    /// Collects the files with several names, at least one of which is not allowed for the given actions (read, write). Such a file is not
-    /// granted under any name.
+    /// Collects files with several names, one of which is not allowed for an action: none is granted.
     fn find_second_names(
         &mut self,
         dir: BorrowedFd<'_>,

@@ -11,7 +11,6 @@ use crate::http::checked::{AllowedHosts, CheckedClient, RequestFailed, Resolver}
 use crate::threads;
 use crate::tool::ToolError;
 
-/// The answer to a request.
 pub(super) struct WebAnswer {
     pub(super) status: StatusCode,
     pub(super) location: Option<String>,

@@ -37,13 +37,11 @@ const MAX_ADDRESS: usize = 8 << 10;
 const CHUNK: usize = 256;
 /// Stack size of the thread, for [`MAX_WRITTEN_DEPTH`] levels with several calls each.
 const STACK_BYTES: usize = 32 << 20;
-/// Time limit of parsing.
 const PARSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Elements whose text is not content.
 const SKIPPED: [&str; 7] = ["script", "style", "template", "svg", "iframe", "object", "canvas"];
 
-/// A page as Markdown.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Markdown {
     pub(super) text: String,
@@ -156,7 +154,6 @@ fn prepare(document: &Handle, base: &Url) -> bool {
     is_cut
 }
 
-/// The context of a node.
 #[derive(Clone, Copy, Default)]
 struct NodeContext {
     depth: usize,

@@ -15,7 +15,6 @@ const MAX_TYPE: usize = 80;
 /// Number of bytes at the start of a page that are searched for a charset declaration.
 const DECLARATION_BYTES: usize = 1024;
 
-/// A page that was read.
 pub(super) struct Page {
     pub(super) text: String,
     pub(super) kind: PageKind,
@@ -76,7 +75,6 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
     })
 }
 
-/// Returns the error for a request without a complete answer.
 pub(super) fn no_answer_error(url: &Url, error: &reqwest::Error) -> ToolError {
     let (mut why, mut cause) = (String::new(), error.source());
     while let Some(at) = cause {

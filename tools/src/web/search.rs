@@ -32,13 +32,11 @@ const TOKEN: HeaderName = HeaderName::from_static("x-subscription-token");
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum bytes of a query.
 const MAX_QUERY: usize = 400;
-/// Maximum number of results shown.
 const MAX_RESULTS: usize = 10;
 /// Maximum bytes of a title and of an excerpt.
 const MAX_TITLE: usize = 200;
 const MAX_EXCERPT: usize = 600;
 
-/// A search engine.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Engine {
     /// An engine with the SearXNG protocol: `GET /search?q=…&format=json`.

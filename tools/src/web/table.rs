@@ -54,7 +54,6 @@ fn children(node: &Handle, tags: &[&str]) -> Vec<Handle> {
     node.children.borrow().iter().filter(|child| tags.contains(&tag(child))).map(Rc::clone).collect()
 }
 
-/// Returns captions and rows.
 fn parts(table: &Handle) -> (Vec<Handle>, Vec<Handle>) {
     let rows = children(table, &["thead", "tbody", "tfoot", "tr"]).into_iter().flat_map(|part| match tag(&part) {
         "tr" => vec![part],

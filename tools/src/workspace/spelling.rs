@@ -42,8 +42,7 @@ fn is_misspelled(
 mod tests {
     use super::*;
 
-    /// No spelling that a file system accepts evades a rule for the name on disk. The control: the name itself, and a file
-    /// system that distinguishes case.
+    /// The control: the name itself, and a file system that distinguishes case.
     #[test]
     fn other_spelling_of_a_name_is_found() {
         const ATTACKS: [&str; 3] = ["SECRET", "Secret", "secreT"];

@@ -10,7 +10,6 @@ use subtend_session::ids::Hash;
 
 use super::{Workspace, beneath, mode};
 
-/// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {

@@ -1,5 +1,3 @@
-//! Tests of opening a workspace.
-
 use super::*;
 
 #[test]
@@ -33,7 +31,6 @@ fn workspace_without_list_permission_is_refused() {
     assert!(matches!(opened.unwrap_err(), WorkspaceError::Unreadable { .. }));
 }
 
-/// A write replaces a file while another call resolves its path.
 #[test]
 fn path_replaced_while_it_is_resolved_is_resolved_again() {
     let answers = ["sub/c (deleted)", "sub/c (deleted)", "sub/c"];

@@ -12,8 +12,7 @@ use crate::guard::reap;
 /// Maximum number of files that a search inspects.
 const MAX_FILES: usize = 1_000_000;
 
-/// Returns a pipe in place of a file that git uses in a working tree, such as `.gitignore`, or any pipe in the repository. The
-/// repository is the first directory of `written`.
+/// Returns a pipe that git would open in a working tree, or any pipe in the repository, the first of `written`.
 pub(super) fn pipe(written: &[PathBuf], read: &[PathBuf]) -> Option<PathBuf> {
     let (repository, trees) = written.split_first()?;
     let is_read = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".git");

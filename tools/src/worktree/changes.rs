@@ -20,7 +20,6 @@ const MAX_NAMED: usize = 8;
 /// Maximum number of ignored files that are listed.
 const MAX_IGNORED: usize = 1_000;
 
-/// The changes of a worktree since its base.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorktreeChanges {
     pub branch: String,
@@ -183,8 +182,7 @@ impl Worktrees {
         Ok(out.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect())
     }
 
-    /// Checks that git lists all files that are not ignored. A file that git omits would be missing in the changes, and would be lost with the
-    /// worktree.
+    /// Checks that git lists all files that are not ignored: an omitted file would be lost with the worktree.
     fn check_complete(
         &self,
         entry: &WorktreeEntry,

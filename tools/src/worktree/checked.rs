@@ -82,7 +82,6 @@ impl Worktrees {
         Ok(to)
     }
 
-    /// Returns the directory of a worktree's copied objects.
     pub(super) fn copy_dir(&self, entry: &WorktreeEntry) -> PathBuf {
         self.file(entry.session, "objects")
     }
@@ -172,7 +171,6 @@ impl Worktrees {
     }
 }
 
-/// Returns the objects, each with an empty path.
 fn with_empty_paths(objects: impl IntoIterator<Item = String>) -> BTreeMap<String, PathBuf> {
     objects.into_iter().map(|object| (object, PathBuf::new())).collect()
 }

@@ -91,7 +91,6 @@ impl Git {
         Self { guard, outside: None }
     }
 
-    /// Returns the directory from which git is never taken.
     pub(super) fn outside(&self) -> PathBuf {
         self.outside.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default()
     }
@@ -126,7 +125,6 @@ impl Git {
         Ok(())
     }
 
-    /// Runs a command and returns its status and output.
     pub(super) fn run_for_output<A: AsRef<OsStr>>(
         &self,
         at: &GitPlace,

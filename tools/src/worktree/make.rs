@@ -189,7 +189,6 @@ impl Worktrees {
     }
 }
 
-/// Removes a file or a directory of a repository, if it exists.
 fn remove_in_repository(repository: &Path, path: &Path) -> Result<(), WorktreeError> {
     in_repository(repository, path, |dir, name| removal::remove_in(dir, name, path))
 }

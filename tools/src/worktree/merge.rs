@@ -27,10 +27,8 @@ use crate::workspace::state::{
 const MAX_FILE: u64 = 64 << 20;
 const PLAN_FILE: &str = "plan.json";
 
-/// The result of a merge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Merged {
-    /// Changed files.
     pub files: Vec<String>,
     /// Files that were not merged, because other programs changed them after an interrupted merge was planned.
     pub left: Vec<String>,
@@ -42,8 +40,7 @@ pub struct Merged {
 struct MergePlan {
     tip: String,
     items: Vec<MergeItem>,
-    /// Random name of the temporary file in the workspace. If the name were predictable, a session could block it with a
-    /// file or directory.
+    /// Random, so that a session cannot block the name of the temporary file with a file or directory.
     #[serde(default = "temporary_name")]
     temporary: String,
 }
@@ -281,7 +278,6 @@ impl Worktrees {
     }
 }
 
-/// Applies one item of a merge.
 fn apply_item(target: &Workspace, item: &MergeItem, (plan, temporary): (&Path, &str)) -> io::Result<()> {
     let bytes = match item.after {
         FileState::File { .. } => fs::read(plan.join(item.content.to_string()))?,
@@ -295,8 +291,7 @@ fn apply_item(target: &Workspace, item: &MergeItem, (plan, temporary): (&Path, &
     Ok(())
 }
 
-/// Returns whether a link at `path` with the target `to` may lead out of the tree. `..` after a name counts too, because the name may be a
-/// link.
+/// Returns whether a link may lead out of the tree. `..` after a name counts too: the name may be a link.
 fn leaves_workspace(path: &str, to: &str) -> bool {
     let depth = path.matches('/').count();
     let (mut parents, mut has_name) = (0_usize, false);

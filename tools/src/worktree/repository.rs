@@ -11,10 +11,8 @@ use super::{WorktreeError, cannot};
 
 /// Maximum size of a file with the path of a directory.
 const MAX_LINE_FILE: u64 = 4 << 10;
-/// Maximum size of a repository's settings.
 const MAX_SETTINGS: u64 = 1 << 20;
 
-/// The repository of a workspace.
 pub(super) struct FoundRepository {
     /// The git directory of this working tree.
     pub(super) git_dir: PathBuf,
@@ -96,16 +94,14 @@ fn name_dirs(top: &Path) -> Result<(PathBuf, PathBuf), String> {
             git_dir.parent() == Some(&repository.join("worktrees")) && resolve_path(&git_dir, &line(&back)?)? == named;
         return if is_own { Ok((git_dir, repository)) } else { Err(other()) };
     }
-    // The repository of a submodule lies in the repository of its superproject. Its settings contain the path of the
-    // working tree.
+    // A submodule's repository lies in that of its superproject. Its settings contain the working tree's path.
     let config = read_bounded(&git_dir.join("config"), MAX_SETTINGS).map_err(|error| error.to_string())?;
     let tree = config.lines().filter_map(|line| line.trim().strip_prefix("worktree = ")).next_back();
     let is_own = tree.is_some_and(|tree| resolve_path(&git_dir, tree).is_ok_and(|tree| tree == top));
     if is_own { Ok((git_dir.clone(), git_dir)) } else { Err(other()) }
 }
 
-/// Returns the reason why other users may control a path. Returns `None` if only the owner of the workspace, this user and the superuser
-/// can.
+/// Returns why users other than the workspace's owner, this user and the superuser may control a path.
 #[cfg(unix)]
 fn foreign_control(place: &Path, workspace: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;

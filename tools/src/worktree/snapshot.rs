@@ -15,7 +15,6 @@ use super::git::{GitPlace, GitReach, os};
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_exists};
 use crate::escape::on_one_line;
 
-/// Maximum number of files in a snapshot.
 const MAX_FILES: usize = 50_000;
 /// Maximum bytes of the files in a snapshot.
 const MAX_BYTES: u64 = 1 << 30;
@@ -98,7 +97,6 @@ impl Worktrees {
         Ok(commit)
     }
 
-    /// Returns whether `repository` is a repository of snapshots.
     pub(super) fn is_snapshot(&self, repository: &Path) -> bool {
         self.dir.canonicalize().is_ok_and(|dir| repository.parent() == Some(&dir))
     }

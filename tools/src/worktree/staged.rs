@@ -91,9 +91,7 @@ impl Worktrees {
         if linked.is_empty() { Ok(()) } else { Err(cannot("read")(io::Error::other(refusal(&linked)))) }
     }
 
-    /// Records the current commits of the submodules among `paths` in the index of `at`, because the copies of
-    /// [`Worktrees::add_files`] do not contain them. If a session replaces a submodule with a file meanwhile, git does not
-    /// store the content of that file.
+    /// Records commits of submodules, which copies do not contain. Git stores no file that replaces one meanwhile.
     pub(super) fn add_submodules(&self, at: &GitPlace, paths: &BTreeSet<Vec<u8>>) -> Result<(), WorktreeError> {
         let mut dirs: Vec<OsString> = Vec::new();
         for path in paths {
@@ -140,8 +138,7 @@ impl Worktrees {
     }
 }
 
-/// Returns the error for files with other names (hard links). They are not copied, because a rule that denies another name
-/// would not apply to the copy.
+/// Returns the error for hard links: a rule that denies another name would not apply to the copy.
 fn refusal(linked: &[String]) -> String {
     match linked {
         [path] => format!("{path}: {OtherNamesError}"),

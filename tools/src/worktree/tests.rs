@@ -87,7 +87,6 @@ impl Repository {
         merge_all(&self.worktrees)
     }
 
-    /// Returns the remaining files of a removed worktree.
     fn leftover_files(&self) -> Vec<String> {
         let mut traces: Vec<String> =
             self.git(&["for-each-ref", "--format=%(refname)"]).lines().map(str::to_owned).collect();
@@ -114,7 +113,6 @@ fn merge_all(worktrees: &Worktrees) -> Result<Merged, WorktreeError> {
     worktrees.merge(id(SESSION), &tip)
 }
 
-/// Returns the changed files of a worktree by path, with their contents.
 fn change_files(scene: &Repository) {
     let at = scene.open();
     put(&at.join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
@@ -189,7 +187,6 @@ fn x14_child_worktree_starts_with_its_parents_changes() {
     assert_eq!(scene.merge().unwrap().files, ["p", "q"]);
 }
 
-/// After a kill at any step of a creation, the next call completes the worktree with the base of the first.
 #[test]
 fn x14_killed_creation_is_repeated_from_its_record() {
     let steps = ["record", "base", "branch", "directory", "files", "checkout", "ready"];
@@ -214,7 +211,6 @@ fn x14_killed_creation_is_repeated_from_its_record() {
     }
 }
 
-/// After a kill at any step of a merge and at each file, either nothing is merged, or the next call finishes the merge.
 #[test]
 fn x14_killed_merge_is_finished_by_the_next_call() {
     for step in ["add", "commit", "advance", "plan"] {
@@ -240,7 +236,6 @@ fn x14_killed_merge_is_finished_by_the_next_call() {
     }
 }
 
-/// A kill between two files: the merge skips files that others changed after the kill.
 #[test]
 fn x14_recovered_merge_keeps_files_changed_after_the_kill() {
     let scene = Repository::new();
@@ -338,7 +333,6 @@ fn x14_files_changed_on_both_sides_are_merged_or_refused() {
     );
 }
 
-/// A merge applies exactly the changes that were shown.
 #[test]
 fn x14_merge_refuses_changes_made_after_they_were_shown() {
     let scene = Repository::new();
@@ -490,7 +484,6 @@ fn x14_locks_of_a_killed_git_are_removed() {
     assert!(!add.output().unwrap().status.success());
 }
 
-/// Neither merges nor tools follow links that a session created out of the tree.
 #[test]
 fn x14_merge_does_not_follow_links_of_a_worktree() {
     let scene = Repository::new();
@@ -521,7 +514,6 @@ fn x14_merge_does_not_follow_links_of_a_worktree() {
     assert_eq!(scene.merge().unwrap().files, ["fine", "sub/new"], "the control");
 }
 
-/// Exactly the changes that were shown are discarded or kept.
 #[test]
 fn x14_removal_refuses_changes_made_after_they_were_shown() {
     let scene = Repository::new();

@@ -68,8 +68,7 @@ fn pattern_counts_as_many_checks() {
     assert_eq!(count(&schema, &json!({"a": 1, "c": "x".repeat(800)})), 1 + 800 + 4 + 1 + 1 + 200);
 }
 
-/// Returns a schema whose property `a` leads to `part` through `levels` definitions, each of which refers twice to the
-/// next one.
+/// Returns a schema whose property `a` leads to `part` through `levels` definitions, each referring twice to the next.
 fn fan(levels: usize, part: &Value) -> Value {
     let next = |n: usize| json!([{"$ref": format!("#/$defs/d{}", n + 1)}, {"$ref": format!("#/$defs/d{}", n + 1)}]);
     let mut defs: Map<String, Value> = (0..levels).map(|n| (format!("d{n}"), json!({"anyOf": next(n)}))).collect();
@@ -77,8 +76,7 @@ fn fan(levels: usize, part: &Value) -> Value {
     json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs})
 }
 
-/// The validator decodes these names, so it would check a different part than the count. The control: names that both
-/// decode in the same way.
+/// The validator decodes these names. The control: names that both decode in the same way.
 #[test]
 fn references_are_read_as_the_validator_reads_them() {
     for (harmless, place, meant) in [

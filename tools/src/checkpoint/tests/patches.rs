@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// A file name contains lines of a diff. The patch has the name on one line. The control: the unescaped name forges
-/// lines.
+/// The patch has the name on one line. The control: the unescaped name forges lines.
 #[tokio::test]
 async fn x15_file_name_does_not_forge_lines_of_a_patch() {
     let attacks: [(&str, &str); 3] = [
@@ -32,8 +31,7 @@ fn letters(seed: u32, lines: u32) -> String {
     states.skip(1).take(lines as usize).flat_map(|state| [letter(state), '\n']).collect()
 }
 
-/// An exact comparison of these files takes minutes, so plans and checks of checkpoints stop comparing after a limit. The
-/// control: a file of few lines is compared exactly.
+/// An exact comparison takes minutes. The control: a file of few lines is compared exactly.
 #[tokio::test]
 async fn x15_comparing_unlike_files_takes_bounded_time() {
     let mut scene = CheckpointFixture::new();

@@ -127,7 +127,6 @@ async fn x15_pending_restore_delays_only_its_files() {
     assert_eq!((scene.read("b").as_deref(), broken_file(&scene)), (Some("b by 3\n"), None));
 }
 
-/// Another program changes, removes or replaces a file between the plan and the restore.
 #[tokio::test]
 async fn x15_change_between_plan_and_restore_is_refused() {
     type Change = fn(&Path);

@@ -147,7 +147,6 @@ async fn read(mut response: Response, most: usize) -> Result<(Vec<u8>, bool), re
     Ok((body, true))
 }
 
-/// Returns the protocol session of a response.
 fn session(headers: &HeaderMap) -> Option<String> {
     text(headers, &HeaderName::from_static("mcp-session-id"))
 }
@@ -208,8 +207,7 @@ mod tests {
         (respond(200, "Text/Event-Stream; charset=utf-8", Body::wrap_stream(iter(chunks))), read)
     }
 
-    /// Endless comments and blank lines in the answer to a call must not keep a CPU busy. The control: without the pauses, all chunks are
-    /// read at once.
+    /// Endless comments must not keep a CPU busy. The control: without the pauses, all chunks are read at once.
     #[tokio::test(start_paused = true)]
     async fn endless_comments_of_an_answer_are_read_at_a_bounded_rate() {
         let attacks: [&str; 4] = [": x\n\n", ": x\r\r", "\n\n\n\n", "\r"];

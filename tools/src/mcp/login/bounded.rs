@@ -16,7 +16,6 @@ use crate::threads;
 
 /// Maximum bytes of an answer.
 const MAX_ANSWER: usize = 256 << 10;
-/// Time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of requests of one login. The metadata of a server can name any number of addresses.
 const MAX_REQUESTS: usize = 32;
@@ -78,7 +77,6 @@ pub(super) struct BoundedClient {
 }
 
 impl BoundedClient {
-    /// Returns a client for one login.
     pub(super) fn for_login(reach: LoginReach) -> Arc<Self> {
         Self::new(reach, Some(MAX_REQUESTS))
     }

@@ -32,7 +32,6 @@ const NAMES_ISSUER: &str = "authorization_response_iss_parameter_supported";
 /// `request` or `audience`) could change or skip the consent of the user.
 const PAGE_PARAMETERS: [&str; 4] = ["p", "policy", "realm", "tenant"];
 
-/// The reason why a login failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LoginError(pub String);
@@ -50,7 +49,6 @@ pub struct RegisteredClient<'a> {
     pub secret: Option<&'a str>,
 }
 
-/// Options of a login.
 #[derive(Clone, Copy, Default)]
 pub struct LoginOptions<'a> {
     /// The client to use; `None` registers a new client for this login.
@@ -165,7 +163,6 @@ impl PendingLogin {
         &self.address
     }
 
-    /// Returns the name of the authorization server.
     pub fn issuer(&self) -> String {
         to_message(self.metadata.issuer.as_deref().unwrap_or_default())
     }
@@ -292,8 +289,7 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
     Ok(metadata)
 }
 
-/// Checks that the authorization server accepts a secret in a form that the library supports. If the metadata does not list forms, the
-/// secret is sent in a header.
+/// Checks that a secret is accepted in a form that the library supports: a header, if none is listed.
 fn check_secret_method(metadata: &AuthorizationMetadata) -> Result<(), LoginError> {
     let Some(serde_json::Value::Array(methods)) = metadata.additional_fields.get(SECRET_METHODS) else { return Ok(()) };
     if methods.iter().any(|method| method == "client_secret_basic" || method == "client_secret_post") {
@@ -302,7 +298,6 @@ fn check_secret_method(metadata: &AuthorizationMetadata) -> Result<(), LoginErro
     Err(LoginError("its authorization server does not accept a client secret: leave it out".to_owned()))
 }
 
-/// Returns the metadata that a renewal needs.
 fn metadata_for_renewal(metadata: &AuthorizationMetadata) -> AuthorizationMetadata {
     let mut kept = AuthorizationMetadata::default();
     kept.authorization_endpoint.clone_from(&metadata.authorization_endpoint);

@@ -4,8 +4,7 @@ use super::swapped::make_pipe;
 use super::*;
 use crate::removal::tests::deep;
 
-/// A session creates a directory in place of a lock file of a killed git. The directory is not removed, and the error
-/// contains its path. The control: a file in this place is removed.
+/// The error contains the path of the directory. The control: a file in this place is removed.
 #[test]
 fn x14_directory_in_place_of_a_lock_is_named() {
     let scene = Repository::new();
@@ -23,8 +22,7 @@ fn x14_directory_in_place_of_a_lock_is_named() {
     }
 }
 
-/// The removal of a worktree removes directories of any depth that a session created in the worktree or in git's
-/// administrative files.
+/// A session creates them in the worktree or in git's administrative files.
 #[test]
 fn x14_deep_directories_are_removed_with_a_worktree() {
     let scene = Repository::new();
@@ -38,8 +36,7 @@ fn x14_deep_directories_are_removed_with_a_worktree() {
     assert_eq!(scene.leftover_files(), [""; 0]);
 }
 
-/// A session replaces the directory of worktrees with a link. Nothing is written through the link. The control: without
-/// the link, the worktree is created.
+/// A session replaces the directory of worktrees. The control: without the link, the worktree is created.
 #[test]
 fn x14_new_worktree_is_not_written_through_a_link() {
     let scene = Repository::new();
@@ -52,8 +49,7 @@ fn x14_new_worktree_is_not_written_through_a_link() {
     open_path(&scene.worktrees, &scene.repo()).unwrap();
 }
 
-/// A session replaces a file that git opens with a pipe. The error contains the path of the pipe, instead of a timeout. The
-/// control: with a regular file, the changes are listed.
+/// The error contains the path of the pipe, instead of a timeout. The control: a regular file.
 #[test]
 fn x14_pipe_in_place_of_a_file_of_git_is_named() {
     let attacks: [&str; 4] = [
@@ -77,8 +73,7 @@ fn x14_pipe_in_place_of_a_file_of_git_is_named() {
     }
 }
 
-/// A session replaces a file that git compares with its index with a pipe. The error contains its path. The control: a
-/// regular file is listed.
+/// Git compares this file with its index. The control: a regular file is listed.
 #[test]
 fn x14_pipe_in_place_of_a_tracked_file_is_named() {
     let scene = Repository::new();
@@ -92,8 +87,7 @@ fn x14_pipe_in_place_of_a_tracked_file_is_named() {
     assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().summary(), "1 file changed, +0 -4 lines: a.txt +0 -4");
 }
 
-/// A session replaces a file with a pipe after git has found the file. Git is stopped long before its time limit, even if
-/// the pipe no longer has a name. The control: git reads a pipe that has content.
+/// Git is stopped long before its time limit, even if the pipe has no name. The control: a pipe with content.
 #[test]
 fn x14_git_that_waits_for_a_pipe_is_ended() {
     const NAMED: &str = "git hash-object failed: it waits, probably for `PATH`, which is not a regular file: remove it";
@@ -136,8 +130,7 @@ fn x14_git_that_waits_for_a_pipe_is_ended() {
     assert_eq!(unnamed, Err(UNNAMED.to_owned()));
 }
 
-/// A session changes the commit of a submodule. The changes include it, and a merge without it is refused. The control: a
-/// submodule that is not checked out has no change.
+/// A merge without the change is refused. The control: a submodule that is not checked out has no change.
 #[test]
 fn x14_moved_submodule_is_a_change() {
     let scene = Repository::new();
@@ -157,9 +150,7 @@ fn x14_moved_submodule_is_a_change() {
     assert_eq!(conflicts, "nothing was merged: `module` is a repository of its own: take its commits by git");
 }
 
-/// A session creates a repository in its worktree, as `cargo new` does, or in the directory of a submodule that is not checked out. Git
-/// does not list the files of such a repository. They would be missing in the merge and lost with the worktree. The control: without them,
-/// everything is merged.
+/// Files of a repository in the worktree, as `cargo new` creates, would be lost. The control: without them.
 #[test]
 fn x14_files_that_git_leaves_out_are_named() {
     let scene = Repository::new();
@@ -210,8 +201,7 @@ fn x14_first_worktrees_are_created_at_the_same_time() {
     }
 }
 
-/// A repository that does not support worktrees is refused before anything is recorded, because the record could not be removed. The
-/// control: without the cause, the worktree is created.
+/// Nothing is recorded, because the record could not be removed. The control: without the cause.
 #[test]
 fn x14_unsupported_repository_is_refused_with_its_cause() {
     let scene = Repository::new();
@@ -239,8 +229,7 @@ fn x14_unsupported_repository_is_refused_with_its_cause() {
     scene.open();
 }
 
-/// A session creates a file and a directory with names that the merge could use for a temporary file. Everything is merged.
-/// The control: the error of a merge that cannot be finished contains the file, and `discard` abandons that merge.
+/// The merge could use them for a temporary file. The control: `discard` abandons an unfinishable merge.
 #[test]
 fn x14_names_of_a_session_do_not_stop_a_merge() {
     let scene = Repository::new();
@@ -277,9 +266,7 @@ fn x14_list_of_ignored_files_is_bounded() {
     assert!(summary.ends_with(", d0007/, and 1002 more"), "{summary}");
 }
 
-/// An import can choose session ids with the same end as the ids of other sessions. Such a session must not continue on
-/// a branch that was kept for the other session, or delete this branch. The control: the other session itself continues
-/// on the branch.
+/// An import can choose ids with the same end. The control: the session itself continues on its branch.
 #[test]
 fn session_with_a_similar_id_has_its_own_branch() {
     let scene = Repository::new();

@@ -25,8 +25,7 @@ fn relink(to: &Path, path: &Path) {
     symlink(to, path).unwrap();
 }
 
-/// A session writes a `.git` that points to another repository of the user. No worktree gets files of that repository. The
-/// control: plain git follows each form.
+/// A `.git` points to another repository of the user. The control: plain git follows each form.
 #[test]
 fn x14_workspace_cannot_name_another_repository() {
     type Spoil = fn(&Path, &Path);
@@ -78,8 +77,7 @@ fn x14_worktrees_and_submodules_are_supported() {
     assert_eq!(fs::read_to_string(below.path().join("secret")).unwrap(), "secret\n");
 }
 
-/// The commit of a session has a link in place of the workspace's directory. The worktree is refused, and the link is not
-/// followed.
+/// The worktree is refused, and the link is not followed.
 #[test]
 fn x14_commit_with_a_link_as_workspace_is_refused() {
     let scene = Repository::new();
@@ -98,7 +96,6 @@ fn x14_commit_with_a_link_as_workspace_is_refused() {
     assert!(below.is_err(), "{below:?}");
 }
 
-/// A session creates links in git's administrative files for a worktree. Nothing is written through them.
 #[test]
 fn x14_git_does_not_follow_links_in_worktree_files() {
     if crate::sandbox::probe().is_err() {
@@ -122,7 +119,6 @@ fn x14_git_does_not_follow_links_in_worktree_files() {
     }
 }
 
-/// Attributes in `.gitattributes` must not hide text from the user.
 #[test]
 fn x14_attributes_do_not_hide_text_from_a_diff() {
     let scene = Repository::new();
@@ -136,8 +132,7 @@ fn x14_attributes_do_not_hide_text_from_a_diff() {
     assert!(!changes.summary().contains("binary"), "{}", changes.summary());
 }
 
-/// A session sets attributes that change the content that git writes. Attribute files that git ignores are never shown to
-/// the user, so they must not change a merge. The control: plain git applies them.
+/// They are never shown to the user, so they must not change a merge. The control: plain git applies them.
 #[test]
 fn x14_ignored_attributes_do_not_change_a_merge() {
     const SHOWN: &str = "echo \u{201c}a\u{ff1b}b\u{201d} # $Id$\n";
@@ -192,8 +187,7 @@ fn x14_merge_keeps_the_line_ends_of_the_workspace() {
     assert_eq!(scene.read("a.txt"), "one\r\nTWO\r\nthree\r\nfour\r\nFIVE\r\n");
 }
 
-/// A session changes git's index so that it contains a file within a repository, which git never does. The file is not
-/// merged.
+/// A session adds a file within a repository to git's index, which git never does.
 #[test]
 fn x14_merge_does_not_write_into_a_repository() {
     for name in [".git", ".GIT"] {
@@ -217,8 +211,7 @@ fn x14_merge_does_not_write_into_a_repository() {
     }
 }
 
-/// Records of worktrees and files of other sessions lie next to the worktree. Neither git nor the host follows links in
-/// the repository to them.
+/// They lie next to the worktree. Neither git nor the host follows links in the repository to them.
 #[test]
 fn x14_links_of_a_repository_do_not_reach_records() {
     let scene = Repository::new();
@@ -289,8 +282,7 @@ fn x14_damaged_record_does_not_hide_other_worktrees() {
     assert_eq!(list.damaged.iter().map(|(session, _)| *session).collect::<Vec<_>>(), [id(OTHER)]);
 }
 
-/// A session repeatedly swaps the repository of its workspace with a link to a private repository while git creates
-/// worktrees. No worktree gets a file of the private repository. The control: plain git, under the same swaps.
+/// The link leads to a private repository. The control: plain git, under the same swaps.
 #[test]
 fn x14_git_does_not_follow_a_swapped_repository() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -345,8 +337,7 @@ fn replace_object(scene: &Repository, object: &str, bytes_of: &str) {
     fs::copy(path(bytes_of), path(object)).unwrap();
 }
 
-/// A session replaces objects of the repository after a user saw the changes. They are not merged, because their ids do not
-/// match. The control: plain git reads the other content.
+/// The ids of the replaced objects do not match. The control: plain git reads the other content.
 #[test]
 fn x14_swapped_objects_are_not_merged() {
     for way in ["file", "directory"] {
@@ -379,8 +370,7 @@ fn x14_swapped_objects_are_not_merged() {
     }
 }
 
-/// No list covers all settings that can name programs: git 2.54 and later, for example, runs hooks from settings. For a
-/// worktree, git reads no settings of the repository. The control: plain git reads them.
+/// No list covers all settings that can name programs: git 2.54 runs hooks from settings. The control: plain git.
 #[test]
 fn x14_git_ignores_settings_of_a_repository() {
     let scene = Repository::new();
@@ -432,8 +422,7 @@ fn x14_sha256_repository_supports_worktrees() {
     }
 }
 
-/// If git ran a program anyway, the program could do little: it has no sockets, only capabilities for files, and only two
-/// devices.
+/// A program that git ran anyway would have no sockets, only capabilities for files, and two devices.
 #[test]
 #[cfg(target_os = "linux")]
 fn x14_git_runs_in_a_sandbox() {
@@ -457,7 +446,6 @@ fn x14_git_runs_in_a_sandbox() {
     assert!(control.contains("opened"), "{control}");
 }
 
-/// A guard receives the limits of git.
 #[test]
 fn x14_git_has_resource_limits() {
     let guard = |args: &[&str]| Guard { program: "sh".into(), args: args.iter().map(Into::into).collect() };
@@ -468,8 +456,7 @@ fn x14_git_has_resource_limits() {
     assert!(limits.memory_bytes <= 2 << 30 && limits.cpu_seconds <= 300, "{limits:?}");
 }
 
-/// A session replaces the list of alternates of the repository with an endless file. The control: a regular file can be
-/// read.
+/// The list of alternates is replaced with an endless file. The control: a regular file can be read.
 #[test]
 #[cfg(target_os = "linux")]
 fn x14_endless_files_of_a_repository_do_not_fill_memory() {
@@ -491,8 +478,7 @@ fn x14_endless_files_of_a_repository_do_not_fill_memory() {
     assert!(why.contains("cannot read ") && why.contains("config: "), "{why}");
 }
 
-/// Another user of the machine creates a repository in an ancestor of the workspace, or can write to the repository of the
-/// workspace. The control: otherwise, the same repository supports worktrees.
+/// It lies in an ancestor of the workspace, or another user can write to it. The control: neither.
 #[test]
 fn x14_repository_of_another_user_is_refused() {
     let opens = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

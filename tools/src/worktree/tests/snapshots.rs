@@ -44,7 +44,6 @@ impl Plain {
         self.worktrees.merge(id(session), &tip).unwrap().files
     }
 
-    /// Returns the host's entries, directories and repositories.
     fn list_entries(&self) -> Vec<String> {
         let files = fs::read_dir(self.dir.path().join("worktrees")).unwrap().map(|file| file.unwrap().file_name());
         let mut kept: Vec<String> = files.map(|name| name.into_string().unwrap()).collect();
@@ -128,7 +127,6 @@ fn x14_each_copy_has_the_files_of_its_time() {
     assert_eq!(scene.list_entries(), [""; 0]);
 }
 
-/// After a kill at any step of the copy or of its removal, the next call completes it, or nothing remains.
 #[test]
 fn x14_killed_copy_is_completed_or_removed() {
     for step in [

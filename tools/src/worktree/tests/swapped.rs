@@ -41,8 +41,7 @@ fn run_while_exchanging<T>(tree: &Path, act: impl FnOnce() -> T) -> T {
     })
 }
 
-/// A session swaps in a link while files are copied. The link is followed neither in a workspace without a repository
-/// nor in a worktree. The control: plain git follows the link.
+/// Neither in a workspace without a repository nor in a worktree. The control: plain git follows the link.
 #[test]
 fn x14_link_swapped_in_while_files_are_copied_is_not_followed() {
     let control = TempDir::new().unwrap();
@@ -65,8 +64,7 @@ fn x14_link_swapped_in_while_files_are_copied_is_not_followed() {
     assert_eq!(scene.git(&["show", &format!("{tip}:pub/d/key")]), "decoy");
 }
 
-/// A session replaces listed files with links, pipes and endless files. Links are not followed, and pipes and endless files
-/// do not block the copy. The control: the original files are copied.
+/// Pipes and endless files do not block the copy. The control: the original files are copied.
 #[test]
 fn x14_files_exchanged_after_they_were_listed_are_not_opened() {
     type Exchange = fn(&Path);
@@ -121,8 +119,7 @@ fn replace_by(tree: &Path, path: &str, put_there: impl FnOnce(&Path)) {
     put_there(&path);
 }
 
-/// A file with a denied name is not copied under another name, because the rule would not apply to the copy. The control: a
-/// file with one name.
+/// A rule that denies one name would not apply to the copy. The control: a file with one name.
 #[test]
 fn x14_file_with_other_names_is_not_copied() {
     const WHY: &str = "the worktree cannot be read: hard: it has other names (hard links), which may be outside of the workspace: copy the file";
@@ -155,8 +152,7 @@ fn x14_file_with_other_names_is_not_copied() {
     }
 }
 
-/// A link that replaces a workspace after its path was checked is not followed, neither to files nor to a repository. The control: the
-/// directory to which it leads.
+/// Neither to files nor to a repository. The control: the directory to which the link leads.
 #[test]
 fn x14_worktree_follows_no_link_in_place_of_its_workspace() {
     let files = Plain::new();
