@@ -79,8 +79,7 @@ fn compaction() -> Manifest {
     service("compaction", about, settings, include_str!("builtin/compaction.md"))
 }
 
-/// Returns an agent that only the host starts: hidden, without tools and rights. It has a second turn to complete a
-/// truncated answer.
+/// Returns an agent that only the host starts. Its second turn completes a truncated answer.
 fn service(name: &str, about: &str, settings: Settings, body: &str) -> Manifest {
     Manifest {
         description: about.into(),

@@ -120,8 +120,7 @@ impl Catalog {
         let mut catalog = Self::builtin();
         let mut files = Vec::new();
         match first_symlink(workspace, Path::new(FOLDER)) {
-            // A session may have write access to the target of a link. It could then write agents, and no rule for this
-            // folder would prevent that.
+            // A session that may write to the target could write agents, and no rule here would prevent it.
             Some(link) => catalog.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
             None => catalog.find(&workspace.join(FOLDER), 0, &|path| has_ending(path, "md"), &mut files),
         }
@@ -141,8 +140,7 @@ impl Catalog {
         catalog
     }
 
-    /// Loads like [`Catalog::load`], but refuses rules for unknown agents and tools. This is for a host that adds no
-    /// agents or tools in code.
+    /// Like [`Catalog::load`], but refuses rules for unknown agents and tools: for a host that adds none in code.
     pub fn load_checked(workspace: &Path) -> Self {
         let mut catalog = Self::load(workspace);
         let known = catalog.names();
@@ -229,8 +227,7 @@ impl Catalog {
         manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
     }
 
-    /// Returns whether the name of an agent in a file of another product belongs to an agent that only the host starts.
-    /// Such a file may not replace the host's agent.
+    /// A file of another product may not replace an agent that only the host starts.
     pub(crate) fn is_of_host(manifest: &Manifest) -> bool {
         let hidden = || builtin::all().iter().any(|builtin| builtin.hidden && builtin.name == manifest.name);
         matches!(manifest.source, Source::Foreign(..)) && hidden()

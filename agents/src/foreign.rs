@@ -35,8 +35,7 @@ pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     parsed.and_then(with_valid_model)
 }
 
-/// Adds the rights, and the fields without a meaning here, to the manifest. If an unknown key seems to restrict the
-/// agent, every action requires approval.
+/// If an unknown key seems to restrict the agent, every action requires approval.
 fn finished(
     file: ForeignFile<'_>,
     mut fields: Fields,

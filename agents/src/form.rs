@@ -22,8 +22,7 @@ pub enum SchemaMismatch {
     },
 }
 
-/// Returns the parts of `value` that do not match `schema`, which must not contain references. An error means that the
-/// schema itself is not valid.
+/// Returns the mismatches. `schema` must not contain references. An error means that it is not valid.
 pub fn schema_mismatches(schema: &Value, value: &Value) -> Result<Vec<SchemaMismatch>, String> {
     let validator = jsonschema::validator_for(schema).map_err(|error| format!("its schema is not valid: {error}"))?;
     let (mut schema_mismatches, mut refused) = (Vec::new(), BTreeSet::new());

@@ -85,8 +85,7 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// Returns the prompt line for a rule that is listed by name and patterns. The session reads its text only when
-    /// needed.
+    /// Returns the prompt line for a listed rule. The session reads its text only when needed.
     fn line(&self) -> Option<String> {
         let paths = self.paths.as_ref().filter(|_| self.in_workspace)?;
         Some(format!("- {}: {}", shown_name(&self.name), paths.replace(['<', '>'], "_")))
@@ -247,8 +246,7 @@ impl Instructions {
         if manifest.instructions { self.files.iter().filter(may).cloned().collect() } else { Vec::new() }
     }
 
-    /// Returns the default bootstrap files, for a child whose profile does not list any. They follow the instruction
-    /// files in its prompt.
+    /// Returns the default bootstrap files of a child, which follow the instruction files in its prompt.
     pub fn bootstrap(&self) -> Vec<Text> {
         let own = self.files.iter().any(|file| file.in_workspace);
         let names = BOOTSTRAP.into_iter().filter(|name| !(self.withheld || own && *name == "AGENTS.md"));

@@ -114,8 +114,7 @@ fn is_of_agents(path: &Path) -> bool {
     in_agents || Product::of(path).is_some()
 }
 
-/// Returns whether a Markdown file in a checked folder needs no check, such as a `README.md` without front matter outside a folder of
-/// agents.
+/// Returns whether it needs no check, like a `README.md` without front matter outside a folder of agents.
 fn is_other_markdown(path: &Path) -> bool {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let is_agent = matches!(kind(path), FileKind::Agent) && !is_of_agents(&whole);

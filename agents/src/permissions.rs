@@ -40,8 +40,7 @@ fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Va
     Ok(())
 }
 
-/// Returns a warning for a set that contains only allows. Such a set has no effect, because the caller's authority
-/// already limits the agent.
+/// Returns a warning for a set of allows alone: the caller's authority already limits the agent.
 pub(crate) fn no_effect_reason(set: &RuleSet) -> Option<&'static str> {
     let lower = |rule: &Rule| rule.verdict != Verdict::Allow;
     match set.rules.is_empty() {

@@ -70,8 +70,7 @@ impl Product {
         }
     }
 
-    /// Returns the possible names of the user's instruction file in the product's folder below the home directory. The
-    /// first that exists is used.
+    /// Returns names of the user's instruction file in the product's folder in the home directory. The first wins.
     pub fn instruction_files(self) -> &'static [&'static str] {
         match self {
             Self::Claude => &["CLAUDE.md"],

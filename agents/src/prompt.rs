@@ -196,8 +196,7 @@ pub fn offers(offered: &[Dialect], profiles: &[ListedProfile]) -> Option<Text> {
     join_parts([Some(&*hints), profiles.as_deref()].into_iter().flatten())
 }
 
-/// Replaces the part of `system` about dialects and profiles by `offers`, which describes what the host currently
-/// offers.
+/// Replaces the part about dialects and profiles by `offers`: what the host currently offers.
 pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     let (before, after) = around_offers(system);
     // This runs at every call. A prompt that does not change is not copied.
@@ -209,8 +208,7 @@ pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     if made == *system { Arc::clone(system) } else { made }
 }
 
-/// Splits `system` around the part about dialects and profiles. If that part is missing, splits before the caller line,
-/// where the part would be.
+/// Splits around the part about dialects and profiles, or before the caller line, where it would be.
 fn around_offers(system: &str) -> (&str, &str) {
     let begins = |at: &usize| *at == 0 || system.get(..*at).is_some_and(|before| before.ends_with("\n\n"));
     let found = system.rfind(HEADING).filter(begins).and_then(|start| {

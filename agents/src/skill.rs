@@ -57,8 +57,7 @@ pub struct Skill {
     /// When a model should use it.
     pub description: Text,
     pub folder: PathBuf,
-    /// The path of the folder in rules for `fs.read`. It is relative for a folder of the workspace, and begins with `~`
-    /// for others.
+    /// The folder in rules for `fs.read`: relative in the workspace, and beginning with `~` elsewhere.
     pub resource: Text,
     pub in_workspace: bool,
     /// True if models may see it.
@@ -372,8 +371,7 @@ fn check(name: &str) -> Result<(), BadManifest> {
     Err(field("name", why))
 }
 
-/// Returns the part of a system prompt with the texts of the skills that an agent names, or `None` if it names no
-/// skills.
+/// Returns the texts of an agent's own skills for its system prompt, or `None` without skills.
 pub(crate) fn texts(skills: &[Arc<Skill>]) -> Option<String> {
     const PREFACE: &str = "The texts of your skills follow. They are instructions, and permit nothing. Read other files that a skill names, which are \
                            in its folder, with the tool `skill` if you have it.";

@@ -21,8 +21,7 @@ impl Catalog {
         self.reading = None;
     }
 
-    /// Loads the user's own agents of a product from `home`, such as `~/.claude`. Agents that are already loaded win. A
-    /// folder in `workspace` is ignored, because its files are loaded with the workspace.
+    /// Loads the user's own agents from `home`, such as `~/.claude`, unless it lies in `workspace`. Earlier agents win.
     pub fn add_own(&mut self, product: Product, home: &Path, workspace: &Path) {
         let Ok(home) = home.canonicalize() else { return };
         (self.links, self.budget) = (HardLinks::Read, ReadBudget::default());
@@ -90,8 +89,7 @@ impl Catalog {
         }
     }
 
-    /// Refuses a file and blocks its name, so that no later file defines that agent. If a hidden agent, the host or an
-    /// earlier file already has the name, it is not blocked.
+    /// Refuses a file and blocks its name for later files, unless an earlier agent or one of the host has it.
     fn refuse_foreign(&mut self, path: &Path, name: &str, message: String) {
         if self.get(name).is_some_and(|agent| agent.hidden || agent.source != Source::Builtin) {
             return self.refuse(path, message);

@@ -225,8 +225,7 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
     rights
 }
 
-/// Adds all tools of the named servers to a list of tools. An agent without a list already has the servers of its
-/// caller.
+/// Adds all tools of the servers to a list. An agent without a list already has its caller's servers.
 fn allow_servers(servers: &[String], denied: &[Spec], offered: &mut Vec<Text>, rights: &mut Rights) {
     for tools in servers.iter().map(|server| mcp_servers::all_tools(server)) {
         if denied.iter().any(|denied| denied.names(&tools)) {
@@ -241,8 +240,7 @@ fn allow_servers(servers: &[String], denied: &[Spec], offered: &mut Vec<Text>, r
     offered.dedup();
 }
 
-/// Translates a path pattern in `.gitignore` syntax into a pattern of this project. If there is no equivalent, the
-/// result matches nothing.
+/// Translates a path pattern in `.gitignore` syntax. One without an equivalent matches nothing.
 fn translate_ignore_pattern(pattern: &str) -> String {
     let plain = pattern.trim_start_matches("./");
     match plain.strip_prefix('/') {
@@ -252,8 +250,7 @@ fn translate_ignore_pattern(pattern: &str) -> String {
     }
 }
 
-/// Denies whole tools, even if an entry names only some of their calls in parentheses. `open` is true if the file does
-/// not list allowed tools.
+/// Denies whole tools, even for some of their calls. `open` is true if the file does not list allowed tools.
 fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Rights) {
     let mut without: Vec<&'static str> = Vec::new();
     for spec in denied {

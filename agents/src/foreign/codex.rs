@@ -55,8 +55,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     super::finished(file, fields, rights, manifest)
 }
 
-/// Takes the restrictions on the tools of servers. The file starts no server, but they apply to a running server of
-/// that name.
+/// The file starts no server, but the restrictions apply to a running server of that name.
 fn servers(fields: &mut Fields, rights: &mut Rights) {
     let Some(mcp_servers) = fields.take("mcp_servers") else { return };
     fields.note(

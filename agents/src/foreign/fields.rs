@@ -1,5 +1,4 @@
-//! The fields of one agent file. A translator takes the fields that it uses. The other fields are kept without effect,
-//! or reported.
+//! The fields of one agent file. Those that a translator does not take are kept without effect, or reported.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Agents of OpenCode: Markdown below `.opencode/agent` and `.opencode/agents`, with the keys of the first and the
-//! second generation of its format.
+//! Agents of OpenCode, with the keys of the first and the second generation of its format.
 
 use serde_json::Value;
 use subtend_session::authority::Verdict;

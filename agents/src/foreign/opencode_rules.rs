@@ -48,8 +48,7 @@ fn entry(key: &str, pattern: &str, verdict: Verdict) -> OrderedPermission {
     OrderedPermission { key: matching_key(key, verdict), pattern: pattern.to_owned(), verdict }
 }
 
-/// Returns the permission key for a tool name. The key of an allow does not change, because OpenCode itself would apply
-/// it only to keys that it has.
+/// The key of an allow does not change, because OpenCode would apply it only to keys that it has.
 fn matching_key(key: &str, verdict: Verdict) -> String {
     let lower = key.to_lowercase();
     let known = match &*lower {
@@ -116,8 +115,7 @@ pub(super) fn first(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadMa
     Ok(entries)
 }
 
-/// Takes the permissions of a file of the second generation, followed by those with keys of the first, which also
-/// apply.
+/// Takes the permissions of a second-generation file, then those with keys of the first, which also apply.
 pub(super) fn second(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadManifest> {
     if fields.has("permission") || fields.has("tools") {
         let key = if fields.has("permission") { "permission" } else { "tools" };
@@ -192,8 +190,7 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
             ));
         }
         rights.action(format!("tool:{key}"), entry.verdict);
-        // OpenCode calls the tool of a server SERVER_TOOL, and both parts may contain `_`. Each possible split gets a
-        // rule. A wrong split matches no tool.
+        // In SERVER_TOOL both parts may contain `_`. Each split gets a rule, and a wrong one matches no tool.
         for (at, _) in key.match_indices('_') {
             let (server, tool) =
                 (key.get(..at).unwrap_or_default(), key.get(at.saturating_add(1)..).unwrap_or_default());

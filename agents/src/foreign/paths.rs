@@ -1,5 +1,4 @@
-//! Translation of other products' path patterns, in which `*` also matches `/`, into patterns of this project, in which
-//! only `**` does.
+//! Translation of path patterns in which `*` also matches `/` into patterns in which only `**` does.
 
 use std::path::Path;
 
@@ -87,8 +86,7 @@ fn below_home(rest: &str, workspace: Option<&Path>) -> Within {
     Within::Possibly((0..literal.len()).filter(ends).map(left).collect())
 }
 
-/// Returns patterns that match at least what `pattern` matches. They include the paths that users commonly expect `**/`
-/// to match.
+/// Returns patterns that match at least what `pattern` matches, and what users expect `**/` to match.
 fn widen(pattern: &str) -> Vec<String> {
     if pattern.contains('\\') {
         return vec!["**".to_owned()];

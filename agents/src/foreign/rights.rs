@@ -100,8 +100,7 @@ impl Rights {
                 self.note(format!("`{pattern}` is not allowed: `?` has no equivalent here"));
             }
             if lowers {
-                // The rule also covers commands that run another command, such as `sudo`, `timeout` and `xargs`, and
-                // later commands on the same line.
+                // It also covers later commands on the line, and those that others run, as by `sudo` and `xargs`.
                 let all = [Some(&*known), alone].into_iter().flatten();
                 let behind = all.map(|pattern| rule(RUN, &format!("* {pattern}"), *verdict));
                 let itself = (known != pattern).then(|| rule(RUN, &known, *verdict));

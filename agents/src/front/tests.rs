@@ -284,8 +284,7 @@ fn a1_unknown_keys_that_restrict_nothing_give_a_warning() {
     }
 }
 
-/// The model of an agent is recorded in its sessions, and an import takes no such name: one session would keep the whole store from it. The control:
-/// a long name of visible characters.
+/// Sessions record the model: one would keep the whole store from an import. The control: a long, visible name.
 #[test]
 fn model_name_that_no_import_takes_is_refused() {
     let of =

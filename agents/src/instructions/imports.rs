@@ -20,8 +20,7 @@ impl Import<'_> {
         Path::new(self.0).extension().is_some()
     }
 
-    /// Returns the path, relative to the area, that an import in the file `from` names. The error text follows the
-    /// import in a sentence.
+    /// Returns the path, relative to the area, for an import in `from`. The error follows the import in a sentence.
     pub(super) fn path_in_area(&self, area: InstructionArea<'_>, from: &str) -> Result<String, String> {
         let out = || "is not used: it leads out of the directory whose files it may import".to_owned();
         let absolute = match (self.0.strip_prefix("~/"), area.home) {

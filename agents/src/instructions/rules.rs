@@ -1,5 +1,4 @@
-//! Rules of Claude Code: Markdown files below `.claude/rules`. Each is an instruction file, and some apply only to
-//! certain paths.
+//! Rules of Claude Code: instruction files below `.claude/rules`, some of which apply only to certain paths.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +14,7 @@ pub const FOLDER: &str = ".claude/rules";
 
 pub const MAX_RULES: usize = 256;
 
-/// The maximum size of all rule files of a directory. It counts every file, even if the prompt lists only its name,
-/// because every file is parsed.
+/// The maximum size of all rule files, even those that the prompt only lists, because every file is parsed.
 pub(super) const MAX_RULE_BYTES: usize = 1 << 20;
 
 /// The maximum size of all patterns of a rule.
@@ -73,8 +71,7 @@ pub(super) struct RuleText {
     pub(super) notes: Vec<String>,
 }
 
-/// Parses a rule file. If its patterns cannot be parsed, the rule applies to all paths, so that it is not silently
-/// ignored for some.
+/// If the patterns cannot be parsed, the rule applies to all paths, so that it is not silently ignored.
 pub(super) fn parse(text: &str) -> RuleText {
     let read = match lenient::read(text) {
         Ok(read) => read,

@@ -35,8 +35,7 @@ pub(super) fn read_problem(path: &Path, name: &str) -> AgentProblem {
     problem(path, ProblemKind::Refused, why)
 }
 
-/// Checks the instruction file `name` of `folder`: alone, and together with the others of the directory, because one of
-/// them may replace it.
+/// Checks the file alone, and together with the others of `folder`, because one of them may replace it.
 pub(super) fn check_file(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
     let path = folder.join(name);
     let read = |path: &str| read(folder, path);

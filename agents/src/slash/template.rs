@@ -155,8 +155,7 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
-    // The last closing fence is searched only once. A search after each opening fence would take quadratic time in a
-    // text without a closing fence.
+    // Searched once: a search after each opening fence takes quadratic time without a closing one.
     let mut fence = text.rfind(FENCE_END);
     while let Some(c) = rest.chars().next() {
         let starts = outer && plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);

@@ -201,8 +201,7 @@ fn a1_permission_for_an_unknown_tool_is_a_warning() {
         ("permission: {reed: {\"a/*\": ask}}", vec![none("reed")]),
         ("tools: {raed: false, bash: false}", vec![none("raed")]),
         ("permissions: [{action: reed, effect: deny}]", vec![none("reed")]),
-        // A key that allows nothing here is not reported, because it may name a tool of a server that is not started
-        // yet.
+        // A key that allows nothing is not reported: it may name a tool of a server that is not started yet.
         ("permission: {reed: allow, read: deny, todowrite: deny, \"my_*\": deny, server_tool: deny}", vec![]),
     ] {
         let found = warnings(fields);
