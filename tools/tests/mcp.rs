@@ -701,7 +701,7 @@ async fn question_during_two_calls_is_not_kept() {
     assert!(output.contains("Which city?"), "{output}");
 }
 
-/// Other calls wait only for seconds. The control: if the call with answers is alone, its answer is used.
+/// Others wait only for seconds, and its answer is not used meanwhile. The control: if it is alone, it is used.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_call_does_not_block_later_calls() {
     let scene = ServerScene::mode("plain").await;

@@ -280,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// Without the limit, such a stream is reopened a thousand times a second. The control: one after a pause.
+    /// Without it, a stream that ends at once is reopened a thousand times a second. The control: one after a pause.
     #[tokio::test(start_paused = true)]
     async fn streams_are_opened_at_a_bounded_rate() {
         let counted = CountedClient { http: client("http://localhost").unwrap(), opened: Arc::default() };
