@@ -121,7 +121,7 @@ impl SentRequests {
         }
     }
 
-    /// Notes an answer. Returns false if it answers none of the open requests: their callers would wait in vain.
+    /// Notes an answer. Returns false if it answers no request while others wait: a caller would wait in vain.
     fn answer(&mut self, id: &RequestId) -> bool {
         if self.remove(id) {
             return true;
