@@ -85,7 +85,6 @@ pub const FINGERPRINT: &str = include_str!("../assets/api.hash");
 )]
 struct Document;
 
-/// Returns the resources with their document.
 fn documented_routes() -> OpenApiRouter<Host> {
     let mut router = router_with_limits();
     refusals::describe(router.get_openapi_mut());
@@ -181,7 +180,6 @@ pub fn document() -> Result<String, serde_json::Error> {
 /// The resources and their document. They are large and the same for all hosts, so they are built once.
 static RESOURCES: LazyLock<(Router<Host>, OpenApiDocument)> = LazyLock::new(|| documented_routes().split_for_parts());
 
-/// Builds the router of `host`.
 pub(crate) fn router(host: &Host) -> Router {
     let (router, document) = &*RESOURCES;
     let &HostOptions { body_bytes, body_time, .. } = host.options();

@@ -44,7 +44,6 @@ mod open_requests;
 mod own_file;
 mod tokens;
 
-/// Name of the cookie of a login.
 const COOKIE: &str = "subtend_login";
 
 /// The checks of requests over TCP. Cheap to clone.

@@ -13,7 +13,6 @@ pub(crate) enum CommandTarget {
     Key(u64),
 }
 
-/// The locks of a host.
 #[derive(Debug, Default)]
 pub(crate) struct CommandLocks(SharedByKey<CommandTarget, Mutex<()>>);
 

@@ -101,7 +101,6 @@ pub struct TreeEvents {
     behind: bool,
     /// Position after the last returned record.
     given: Cursor,
-    /// Time of the last read.
     read_at: Instant,
 }
 

@@ -19,7 +19,6 @@ pub(crate) struct ImportInProgress {
     sessions: u64,
 }
 
-/// The imports in progress of a host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Imports(Arc<Mutex<Vec<(u64, ImportInProgress)>>>);
 

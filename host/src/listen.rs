@@ -79,7 +79,6 @@ impl Default for Bounds {
     }
 }
 
-/// A listening socket.
 trait Accept: Send {
     /// Number of connections beyond the bound that get a refusal; further ones wait.
     const REFUSED: usize;

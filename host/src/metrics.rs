@@ -214,7 +214,6 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Sets the counters of turns and runs.
     fn set_counters(&self, counters: &Counters) {
         // The library's counters can only be incremented, but the runtime returns totals.
         let set = |counter: &Counter, count| counter.inner().store(count, Ordering::Relaxed);
@@ -239,7 +238,6 @@ impl Metrics {
     }
 }
 
-/// Returns the JSON name of a value.
 fn json_name(of: &impl serde::Serialize) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word,

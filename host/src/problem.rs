@@ -13,7 +13,6 @@ use subtend_journal::{AppendError, ImportError, ReadError};
 use subtend_session::ids::SessionId;
 use utoipa::ToSchema;
 
-/// Media type of a problem.
 const MEDIA: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// The reason why a request was refused, as problem details (RFC 9457).

@@ -26,13 +26,11 @@ use crate::shared_by_key::SharedByKey;
 /// Maximum number of concurrent reads of live views and event streams.
 const LIVE_READS: usize = 2;
 const READ_THREAD: &str = "subtend-reads";
-/// Time limit for getting a permit.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The sender of a read. Senders with tokens share the permits of a host; none of them can hold all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum ReadSender {
-    /// The host itself.
     #[default]
     Host,
     /// The user of the host, through the Unix socket.
@@ -65,12 +63,10 @@ impl Permits {
         Self { session, store, live }
     }
 
-    /// Returns the permits that all senders share.
     fn of_all() -> Self {
         Self::new([4, 2, LIVE_READS])
     }
 
-    /// Returns the permits of one sender.
     fn for_sender(sender: ReadSender) -> Self {
         match sender {
             ReadSender::Host | ReadSender::Socket => Self::of_all(),
@@ -133,7 +129,6 @@ tokio::task_local! {
     static SENDER: ReadSender;
 }
 
-/// Returns the sender of the current request.
 pub(crate) fn sender() -> ReadSender {
     SENDER.try_with(|sender| *sender).unwrap_or_default()
 }
@@ -208,7 +203,6 @@ impl ReadPermits {
         self.run(ReadKind::Store, read).await
     }
 
-    /// Runs a read of one session with a permit.
     pub(crate) async fn read_session<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         self.run(ReadKind::Session, read).await
     }

@@ -1,5 +1,3 @@
-//! Values that tasks with the same key share.
-
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -16,7 +16,6 @@ const RESPONSE: &str = "traceresponse";
 /// Maximum characters of a path in the log.
 const MAX_PATH: usize = 200;
 
-/// A trace, and a span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trace {
     id: [u8; 16],

@@ -61,7 +61,6 @@ impl Guarded {
     }
 }
 
-/// Reads a stream until it contains `word`.
 async fn read_until(stream: &mut Response<Body>, word: &str) {
     let mut text = String::new();
     while !text.contains(word) {

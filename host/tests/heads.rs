@@ -13,7 +13,6 @@ use crate::sockets::{ALIVE, raw};
 
 const LIMIT: usize = 64 << 10;
 
-/// A listening router.
 struct Served {
     address: SocketAddr,
     ends: CancellationToken,

@@ -185,7 +185,6 @@ async fn key_of_a_deleted_session_opens_no_other() {
     finish(host, app).await;
 }
 
-/// Returns the number of the last record of a session.
 async fn last_record(app: &axum::Router, path: &str) -> u64 {
     let records = get(app, &format!("{path}/records?limit=1000")).await.json();
     records.as_array().expect("records").len() as u64

@@ -62,7 +62,6 @@ impl Stream {
         }
     }
 
-    /// Reads messages until one contains `text`, and returns it.
     async fn until(&mut self, text: &str) -> String {
         loop {
             let message = self.next().await;

@@ -64,7 +64,6 @@ const GROUPS: [ScopeGroup; 6] = [
     ),
 ];
 
-/// Returns the group of each operation.
 fn groups() -> BTreeMap<String, usize> {
     let of = |(no, (operations, _)): (usize, &ScopeGroup)| {
         operations.split(", ").map(|operation| (operation.to_owned(), no)).collect::<Vec<_>>()

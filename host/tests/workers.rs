@@ -59,7 +59,6 @@ async fn host(memory: &Memory, injected_bug: InjectedBug) -> Host {
     Host::new(runtime, HostOptions { workers, injected_bug, ..HostOptions::default() })
 }
 
-/// Opens a session whose agent calls `tool`; returns its id.
 async fn open_calling(app: &Router, tool: &str) -> String {
     let opened = post(app, "/v1/sessions", &json!({"input": {"text": tool}})).await;
     assert_eq!(opened.status, StatusCode::CREATED, "{}", opened.body);
@@ -81,7 +80,6 @@ async fn renew(app: &Router, call: &Value) -> HttpResponse {
     post(app, "/v1/workers/renew", &json!({"token": call["token"]})).await
 }
 
-/// Takes a call and begins it.
 async fn take_and_begin(app: &Router, worker: &str) -> Value {
     let call = take(app, worker).await;
     assert_eq!(renew(app, &call).await.json(), json!({"lease_ms": LEASE, "stop": false}));

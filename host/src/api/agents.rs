@@ -1,5 +1,3 @@
-//! Agents: listing, registering, removing and reloading.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -1,5 +1,3 @@
-//! Approvals: calls that wait for an approval, and answers to them.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -76,7 +74,6 @@ pub(crate) fn digest(of: &Approval, run: RunNo) -> String {
     hasher.finalize().to_hex().as_str().get(..32).unwrap_or_default().to_owned()
 }
 
-/// An approval with the run and the head of its session.
 pub(crate) struct OpenApproval {
     pub(crate) approval: Approval,
     pub(crate) run: RunNo,
@@ -159,7 +156,6 @@ pub(crate) async fn decide(
     }
 }
 
-/// Parses a call id: turn and index.
 fn call_of(word: &str) -> Result<CallId, Problem> {
     let read = || {
         let (turn, ix) = word.split_once('.')?;

@@ -1,5 +1,3 @@
-//! Branches of a session, and the alternatives of its answers.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -1,5 +1,3 @@
-//! Controls of a session: cancel, interrupt, continue, close, roll back.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

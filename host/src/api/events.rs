@@ -157,10 +157,8 @@ fn failure_event(error: &dyn std::error::Error) -> Sent {
     Sent::default().event("error").data(error.to_string().replace(['\n', '\r'], " "))
 }
 
-/// The next item of a stream.
 enum NextSent {
     Event(Sent),
-    /// The last event of the stream.
     Last(Sent),
 }
 
@@ -204,7 +202,6 @@ impl EventSource for TreeEvents {
     }
 }
 
-/// State of an open stream.
 struct Open<E> {
     events: E,
     host: Host,

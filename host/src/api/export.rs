@@ -1,5 +1,3 @@
-//! Export of a tree as JSON Lines.
-
 use std::io::{Error, ErrorKind, Write};
 
 use axum::body::{Body, Bytes};
@@ -14,7 +12,6 @@ use super::Path;
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Size of a piece in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 /// Maximum number of pieces buffered for a slow client.
 const MAX_BUFFERED: usize = 4;

@@ -1,5 +1,3 @@
-//! Health checks and metrics for operators.
-
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};

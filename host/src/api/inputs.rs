@@ -1,5 +1,3 @@
-//! Inputs of sessions: sending them, and reading their answers.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};

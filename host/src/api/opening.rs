@@ -1,5 +1,3 @@
-//! The options of a request that opens a session.
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtend_actors::OpenOptions;
@@ -85,7 +83,6 @@ fn always<T>(_: &T) -> bool {
 }
 
 impl NewSession {
-    /// Returns the agent of the session.
     fn agent_name(&self, host: &Host) -> Text {
         self.agent.as_deref().map_or_else(|| host.options().open.agent.clone(), Into::into)
     }

@@ -1,5 +1,3 @@
-//! The queue of a session: inputs that no run has taken.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -4,7 +4,6 @@ use axum::http::StatusCode;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{Components, ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 
-/// Media type of a problem in the document.
 const MEDIA: &str = "application/problem+json";
 /// Name of the shared response for all statuses that an operation does not list.
 const OTHER: &str = "OtherProblem";

@@ -1,5 +1,3 @@
-//! Runs and their outcomes.
-
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! Sessions: listing, opening, changing, deleting.
-
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -23,9 +21,7 @@ use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Default number of rows of a page.
 const DEFAULT_PAGE_SIZE: usize = 50;
-/// Maximum number of rows of a page.
 const MAX_PAGE_SIZE: usize = 500;
 
 /// A session.

@@ -13,9 +13,7 @@ use super::{Path, Query, page_size};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Default number of entries of a page.
 const DEFAULT_PAGE_SIZE: usize = 200;
-/// Maximum number of entries of a page.
 const MAX_PAGE_SIZE: usize = 1_000;
 
 /// The part of a transcript to read.

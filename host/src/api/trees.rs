@@ -51,7 +51,6 @@ pub(super) struct TreeNode {
 }
 
 impl TreeNode {
-    /// Converts `tree` to a node with `levels` of children.
     fn of(tree: Tree, levels: u32) -> Self {
         let child_count = tree.children.len();
         let children = match levels.checked_sub(1) {

@@ -1,5 +1,3 @@
-//! Usage of a session and its descendants.
-
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;

@@ -10,7 +10,6 @@ use crate::host::Host;
 use crate::problem::Problem;
 use crate::reads;
 
-/// Default time limit of a wait.
 const DEFAULT_WAIT: Duration = Duration::from_secs(300);
 /// Maximum time limit of a wait; clients repeat the request to wait longer.
 const MAX_WAIT: Duration = Duration::from_secs(600);

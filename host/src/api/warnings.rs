@@ -1,5 +1,3 @@
-//! Warnings about the tools of a session.
-
 use axum::Json;
 use axum::extract::State;
 

@@ -20,10 +20,8 @@ use crate::host_bug::HostBug;
 use crate::problem::Problem;
 use crate::workers::{CompletionRefused, LeaseLost, LeasedCall, TakeRefused, WorkerResult, WorkersView};
 
-/// Maximum size of a worker's name in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Maximum size of a progress line in bytes.
 const MAX_PROGRESS_BYTES: usize = 200;
 /// Maximum size of a request body, except of completions.
 pub(super) const MAX_BODY_BYTES: usize = 16 << 10;

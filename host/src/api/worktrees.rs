@@ -1,5 +1,3 @@
-//! Worktrees of sessions: listing, diffing, merging, keeping and discarding.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -75,7 +75,6 @@ impl Access {
         }
     }
 
-    /// Waits until the access has ended.
     pub(super) async fn wait_until_ended(&self) {
         while self.is_valid() {
             tokio::time::sleep(CHECK_INTERVAL).await;

@@ -19,7 +19,6 @@ const BUDGET: usize = 64 << 20;
 /// Bytes of each body that do not count, so that approvals and cancels, whose bodies are small, are never refused.
 const SMALL_BODY: usize = 16 << 10;
 
-/// The budget of a host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BodyBudget(Arc<Mutex<ArrivedBytes>>);
 
@@ -110,7 +109,6 @@ impl ArrivedBytes {
     }
 }
 
-/// Returns the problem for a body that exceeds the budget.
 pub(super) fn busy_problem() -> Problem {
     let detail = "other requests with large bodies are being received: send this one again";
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }

@@ -1,5 +1,3 @@
-//! The rights of a token.
-
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;

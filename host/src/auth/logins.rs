@@ -9,9 +9,7 @@ use tokio::time::Instant;
 
 use super::tokens::secret;
 
-/// Lifetime of a link.
 const LINK_LIFETIME: Duration = Duration::from_secs(300);
-/// Lifetime of a login.
 const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 3_600);
 /// Maximum number of links, and of logins. Beyond it, the oldest is removed.
 const MAX_KEPT: usize = 256;
@@ -43,7 +41,6 @@ impl Logins {
         Some(login)
     }
 
-    /// Returns whether a login exists and has not ended.
     #[cfg(test)]
     fn is_open(&self, login: &str) -> bool {
         self.is_open_hash(&blake3::hash(login.as_bytes()))

@@ -19,7 +19,6 @@ pub(super) struct OpenRequests {
     open: SharedByKey<SenderId, Semaphore>,
 }
 
-/// The permit of a request.
 #[derive(Debug)]
 pub(super) struct RequestPermit(OwnedSemaphorePermit);
 

@@ -1,5 +1,3 @@
-//! Tokens with which clients use the host, each within a scope.
-
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
@@ -202,7 +200,6 @@ impl TokenFile {
         self.grant_of_hash(blake3::hash(secret.as_bytes()))
     }
 
-    /// Returns the grant of the token with this hash.
     pub(super) fn grant_of_hash(&self, hash: Hash) -> Option<TokenGrant> {
         let tokens = match self.list() {
             Ok(tokens) => tokens,

@@ -115,7 +115,6 @@ impl Drop for RequestBody {
     }
 }
 
-/// The body of a response of the router.
 #[derive(Debug)]
 pub(super) struct RouterBody {
     body: Body,
@@ -164,9 +163,7 @@ struct HeadRefusal {
 /// The rest of a refused request, which is read after the response is sent.
 #[derive(Debug)]
 struct UnreadRest {
-    /// Number of bytes read so far.
     bytes: usize,
-    /// Time limit.
     ends: Pin<Box<Sleep>>,
 }
 

@@ -46,7 +46,6 @@ pub(super) struct SessionForm {
     model: String,
 }
 
-/// Opens a session with its first input.
 pub(super) async fn open(
     State(host): State<Host>,
     sender: Option<Extension<Sender>>,
@@ -195,12 +194,10 @@ pub(super) struct MessageForm {
     files: String,
 }
 
-/// Parses the digest of the files to restore, if any.
 fn parse_files_digest(files: &str) -> Result<Option<Hash>, Problem> {
     Some(files).filter(|files| !files.is_empty()).map(restores::parse_digest).transpose()
 }
 
-/// Creates a branch after a message.
 pub(super) async fn branch(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -224,7 +221,6 @@ pub(super) struct RunForm {
     files: String,
 }
 
-/// Rolls back a run that did not complete.
 pub(super) async fn roll_back(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -295,14 +291,12 @@ pub(super) async fn regenerate(
     Ok(Redirect::to(&session_of(branch.id())).into_response())
 }
 
-/// The alternative with which a session continues.
 #[derive(Debug, Deserialize)]
 pub(super) struct SwitchForm {
     of: u64,
     to: String,
 }
 
-/// Chooses an alternative of an answer.
 pub(super) async fn switch(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,

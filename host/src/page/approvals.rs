@@ -71,13 +71,11 @@ pub(super) fn cards(asks: &[Ask]) -> String {
     render_fragment(&Cards { asks })
 }
 
-/// Returns the number of waiting calls for the navigation.
 pub(super) fn badge(asks: usize) -> Fragment {
     let shown = if asks == 0 { String::new() } else { asks.to_string() };
     Fragment::new("asks", shown, Swap::Inner)
 }
 
-/// Shows all waiting calls.
 pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
     let cards = cards(&asks(&host).await?);
     html(&ApprovalsPage { frame: PageFrame::new(&host, "Approvals", "approvals").await, cards })
@@ -92,7 +90,6 @@ impl live::LiveView for LiveApprovals {
     }
 }
 
-/// Follows the waiting calls.
 pub(super) async fn live(State(host): State<Host>) -> Response {
     live::follow(&host, None, LiveApprovals)
 }

@@ -4,13 +4,11 @@ use subtend_session::ids::{Seq, SessionId};
 
 /// Maximum size in bytes of shown arguments and results.
 pub(super) const MAX_RESULT_BYTES: usize = 64 << 10;
-/// Maximum size in bytes of a shown message.
 pub(super) const MAX_MESSAGE_BYTES: usize = 256 << 10;
 /// Maximum size in bytes of the HTML of one entry.
 pub(super) const MAX_ENTRY_BYTES: usize = 1 << 20;
 /// Maximum size in bytes of the HTML of all entries of a view.
 pub(super) const MAX_ENTRIES_BYTES: usize = 8 << 20;
-/// Maximum size in bytes of the HTML of a page or a fragment.
 pub(super) const MAX_HTML_BYTES: usize = 16 << 20;
 
 /// Returns a text, truncated to `most` bytes with a notice about the rest.

@@ -9,7 +9,6 @@ use subtend_tools::escape::exact;
 
 use super::render_fragment;
 
-/// Number of context lines around a change.
 const CONTEXT_LINES: usize = 3;
 
 /// Time limit of the search for a minimal diff. Parts that are not compared by then are shown as removed and added.
@@ -24,7 +23,6 @@ struct EditArgs {
     content: Option<String>,
 }
 
-/// Maximum size of a shown patch in bytes.
 const MAX_PATCH_BYTES: usize = 512 << 10;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -55,7 +53,6 @@ pub(super) fn of_call(tool: &str, args: &str) -> Option<String> {
     Some(render_fragment(&Diff { path: exact(&args.path), lines: lines(&old, &new) }))
 }
 
-/// A rendered patch.
 pub(super) struct ShownPatch {
     pub(super) html: String,
     /// True if the patch is shown in full.

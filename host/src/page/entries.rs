@@ -29,7 +29,6 @@ struct EntryView {
     class: &'static str,
     head: String,
     facts: String,
-    /// Rendered Markdown.
     markdown: Option<String>,
     text: Option<String>,
     calls: Vec<CallView>,
@@ -73,7 +72,6 @@ struct CallView {
     diff: Option<String>,
     child: Option<SessionId>,
     child_short: String,
-    /// The session that received a message.
     receiver: Option<Link>,
     warnings: Vec<String>,
     state: StateLabel,
@@ -101,7 +99,6 @@ struct ActivityStep {
     text: String,
 }
 
-/// The newest entries of a transcript.
 pub(super) struct NewestItems {
     /// Number of earlier entries, which are not rendered.
     pub(super) earlier: usize,

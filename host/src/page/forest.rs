@@ -46,7 +46,6 @@ pub(super) struct ForestRow {
     /// Usage of the subtree; absent without children.
     pub(super) subtree: Option<String>,
     pub(super) turns: String,
-    /// Number of children.
     pub(super) children: usize,
     pub(super) busy: usize,
     pub(super) level: u32,
@@ -54,7 +53,6 @@ pub(super) struct ForestRow {
 }
 
 impl Forest {
-    /// Reads `top` and its descendants.
     pub(super) fn read(runtime: &Runtime, top: SessionId) -> Result<Self, ReadError> {
         let mut forest = Self { top, nodes: BTreeMap::new() };
         forest.grow(runtime, top)?;

@@ -53,7 +53,6 @@ pub(super) struct Fragment {
     pub(super) swap: Swap,
 }
 
-/// The way a fragment is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Swap {
     Outer,

@@ -7,7 +7,6 @@ use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Optio
 const MAX_DEPTH: usize = 64;
 /// Minimum indentation of the text of a list item.
 const ITEM_COLUMNS: usize = 2;
-/// Maximum width of a tab in columns.
 const TAB_COLUMNS: usize = 4;
 
 /// Renders Markdown, which may be an incomplete text of a stream. Shows a text as code if it nests too deeply, or if
@@ -97,7 +96,6 @@ fn depth(line: &str) -> usize {
     }
 }
 
-/// Returns the text after the marker of a list item.
 fn item_text(line: &str) -> Option<&str> {
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
     let marker = if number.len() < line.len() { ['.', ')'].as_slice() } else { ['-', '+', '*'].as_slice() };

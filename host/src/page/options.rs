@@ -1,5 +1,3 @@
-//! The view of tool options, each with an editor for its type.
-
 use std::sync::Arc;
 
 use askama::Template;

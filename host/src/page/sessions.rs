@@ -23,7 +23,6 @@ use super::{PageFrame, Refusal, html, render_fragment, title_or_name};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Sessions on one page.
 const PAGE_SIZE: usize = 50;
 /// Number of newest root sessions whose workspaces and models are suggested for a new session.
 const MAX_SUGGESTED: usize = 500;
@@ -115,7 +114,6 @@ fn workspace(runtime: &Runtime, id: SessionId) -> Option<String> {
     created(runtime, id).map(|record| record.workspace.to_string())
 }
 
-/// Describes a run that is parked at a provider's limit.
 fn limited(runtime: &Runtime, id: SessionId, head: &Head) -> Option<String> {
     if head.state != Phase::WaitingMidTurn {
         return None;
@@ -177,7 +175,6 @@ impl SessionList {
     }
 }
 
-/// Lists sessions, newest first.
 pub(super) async fn page(
     State(host): State<Host>,
     Query(filter): Query<SessionsQuery>,

@@ -20,9 +20,7 @@ use crate::host::Host;
 const WIDTH: u64 = 1_000;
 /// Height of the row of a session, in SVG units.
 const ROW_HEIGHT: u64 = 26;
-/// Maximum number of sessions in a chart.
 const MAX_SESSIONS: usize = 500;
-/// Maximum number of records that are read for a chart.
 const MAX_RECORDS: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -246,7 +244,6 @@ struct SessionRecords {
 #[derive(Default)]
 struct SubtreeRecords {
     read: Vec<SessionRecords>,
-    /// Number of sessions that are not drawn.
     left_out: usize,
     /// Number of sessions whose later records are not drawn.
     truncated: usize,
@@ -358,7 +355,6 @@ fn bar(span: Span, y: u64, now: i64, x: impl Fn(i64) -> u64) -> Bar {
     Bar { class: span.kind.class(), x: start, y: y + 3, width: end.saturating_sub(start).max(2), title }
 }
 
-/// Draws the tree below a session.
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     host.settled().await?;

@@ -59,7 +59,6 @@ struct ConversationHead {
     activity: String,
     back: Option<BranchParent>,
     worktree: Option<WorktreeLine>,
-    /// The run in flight.
     run: Option<RunNo>,
     /// True if the session can be continued: it is held, or its last run did not complete.
     resumes: bool,
@@ -97,7 +96,6 @@ struct QueuedInput {
     removable: bool,
 }
 
-/// Children with a run in flight.
 #[derive(Template)]
 #[template(path = "running.html")]
 struct RunningChildren {
@@ -117,7 +115,6 @@ struct ChildRow {
     activity: String,
 }
 
-/// A streaming answer.
 #[derive(Template)]
 #[template(path = "streaming.html")]
 struct Streaming {

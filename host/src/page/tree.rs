@@ -32,7 +32,6 @@ struct Items {
     below: String,
 }
 
-/// One line of the tree.
 #[derive(Template)]
 #[template(path = "tree_row.html")]
 struct TreeLine<'a> {
@@ -63,7 +62,6 @@ impl Default for OpenedLine {
     }
 }
 
-/// Shows a session with its children.
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     host.settled().await?;
@@ -134,7 +132,6 @@ impl live::LiveView for LiveTree {
     }
 }
 
-/// Follows the lines below a session.
 pub(super) async fn live(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Response, Refusal> {
     let id = host.session(&id).await?.id();
     let head = host.runtime().journal().head(id)?.ok_or_else(|| Problem::no_session(&id.to_string()))?;

@@ -16,11 +16,9 @@ use super::words;
 use super::{PageFrame, Refusal, html};
 use crate::host::Host;
 
-/// Number of bars in the chart.
 const BARS: usize = 48;
 /// Height of the highest bar.
 const HEIGHT: u64 = 120;
-/// Maximum number of rows of a table.
 const MAX_ROWS: usize = 30;
 /// Maximum number of records that a view reads, beginning with the sessions that changed last.
 const MAX_RECORDS: usize = 200_000;
@@ -207,7 +205,6 @@ pub(super) async fn all(State(host): State<Host>) -> Result<Html<String>, Refusa
     view(&host, None).await
 }
 
-/// Shows the usage of a session and its descendants.
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     view(&host, Some(id)).await

@@ -54,7 +54,6 @@ pub(super) fn state(tree: &SessionWorktree) -> StateLabel {
     StateLabel { word, class }
 }
 
-/// Returns the label of a worktree that cannot be read.
 pub(super) fn damaged() -> StateLabel {
     StateLabel { word: "damaged", class: "bad" }
 }
@@ -110,7 +109,6 @@ pub(super) struct TipForm {
     tip: String,
 }
 
-/// Merges the changes that the page showed.
 pub(super) async fn merge(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -129,7 +127,6 @@ pub(super) async fn merge(
     show(&host, &handle, done).await
 }
 
-/// Keeps the changes that the page showed, on their branch.
 pub(super) async fn keep(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -142,7 +139,6 @@ pub(super) async fn keep(
     show(&host, &handle, format!("Branch {name} {done} with the changes, and its worktree is removed. {used}.")).await
 }
 
-/// Discards the changes that the page showed.
 pub(super) async fn discard(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,

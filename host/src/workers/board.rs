@@ -174,7 +174,6 @@ pub(crate) enum TakeRefused {
     NoRandomness,
 }
 
-/// A renewed lease.
 pub(super) struct ExtendedLease {
     pub(super) lease: Duration,
     pub(super) stop: CancellationToken,

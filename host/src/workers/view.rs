@@ -60,9 +60,7 @@ struct RemoteCallRow {
     age_ms: u64,
 }
 
-/// Metrics of remote tools.
 pub(crate) struct WorkerMetrics {
-    /// Number of calls by state.
     pub(crate) calls: [(&'static str, usize); 3],
     /// Number of leases that ran out.
     pub(crate) lost: u64,

@@ -54,7 +54,6 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&done.stdout).trim().to_owned()
 }
 
-/// A step that writes a file.
 pub(crate) fn write(path: &str, content: &str) -> String {
     json!({"write": {"path": path, "content": content}}).to_string()
 }
@@ -103,7 +102,6 @@ impl FilesHost {
         std::fs::write(self.dir.path().join("worktrees").join(session).join(path), text).expect("written");
     }
 
-    /// Damages the entry of a worktree.
     pub(crate) fn damage(&self, session: &str) {
         std::fs::write(self.dir.path().join("worktrees").join(format!("{session}.json")), "{").expect("written");
     }

@@ -37,7 +37,6 @@ pub(crate) async fn host(memory: &Memory) -> Host {
     Host::new(runtime(memory).await, HostOptions::default())
 }
 
-/// Returns a host with an empty journal, and its router.
 pub(crate) async fn hosted() -> (Host, Router) {
     let host = host(&Memory::new()).await;
     let app = host.router();
@@ -137,7 +136,6 @@ impl HttpResponse {
     }
 }
 
-/// Sends a request to `app` and reads the whole response.
 pub(crate) async fn request(
     app: &Router,
     method: Method,
