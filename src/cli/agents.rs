@@ -1,5 +1,3 @@
-//! `subtend agents`: lists the agents of a workspace, shows one in full, and reports problems of their files.
-
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -172,7 +170,6 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Prints one problem of an agent file.
 fn print_problem(problem: &AgentProblem) -> Result<(), Fail> {
     let (style, word) = match problem.kind {
         ProblemKind::Refused => (BAD, "refused"),

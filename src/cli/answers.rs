@@ -6,7 +6,6 @@ use subtend_session::ids::Text;
 use subtend_session::outcome::Outcome;
 use subtend_session::usage::Usage;
 
-/// The reply to a control.
 #[derive(Deserialize)]
 pub(crate) struct Controlled {
     pub(crate) run: Option<u32>,
@@ -17,7 +16,6 @@ pub(crate) struct Controlled {
 }
 
 impl Controlled {
-    /// Returns the run that the control stopped.
     pub(crate) fn stopped_run(&self) -> Option<u32> {
         self.run.filter(|_| self.outcome.is_none())
     }

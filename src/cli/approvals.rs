@@ -1,5 +1,3 @@
-//! `subtend approvals`: lists calls that wait for approval, and answers them.
-
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::{IsTerminal as _, Write as _};
@@ -130,7 +128,6 @@ impl WaitingApproval {
 }
 
 const INDENT: &str = "    ";
-/// Maximum width of a session's title in the list.
 const TITLE_WIDTH: usize = 50;
 
 /// Maximum width of an action in a listing: that of a server's tool contains the whole name of the tool.
@@ -223,7 +220,6 @@ fn answer(args: &Args, call_name: &str, verdict: &str) -> Result<Code, Fail> {
     control::report(args.json, &value, &format!("session {name}: call {call} is {done}"))
 }
 
-/// Shows a call and asks for confirmation.
 fn confirm(approval: WaitingApproval, call: &str, name: &str) -> Result<(), Fail> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Err(Fail::Usage(format!(

@@ -1,5 +1,3 @@
-//! `subtend attach`: joins a session that runs in another process.
-
 use std::io::{IsTerminal as _, Write as _};
 
 use subtend_session::ids::Seq;

@@ -1,5 +1,3 @@
-//! `subtend branch`: starts a branch at a message.
-
 use std::io::Write as _;
 
 use hyper::Method;

@@ -1,5 +1,3 @@
-//! `subtend cancel`: cancels a run with its children.
-
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted;

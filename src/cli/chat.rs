@@ -1,5 +1,3 @@
-//! `subtend chat`: a conversation at the terminal, with the live tree below it.
-
 use std::io::IsTerminal as _;
 
 use super::fail::{Code, Fail};

@@ -9,7 +9,6 @@ use super::data::StoreLocation;
 use super::fail::Fail;
 use super::paint::{count, harmless};
 
-/// Maximum number of diff lines in a report.
 const MAX_DIFF_LINES: usize = 40;
 
 /// Returns the checkpoints of a store; `None` for one in memory.

@@ -27,7 +27,6 @@ mod host_socket;
 #[cfg(unix)]
 mod tests;
 
-/// Name of the socket file in the host's directory.
 pub(crate) const SOCKET: &str = "host.sock";
 /// Interval of checks whether the process that holds the store listens.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -37,7 +36,6 @@ const MAX_POLLS: u32 = 140;
 /// one after the other, each for its own run.
 pub(crate) const HOSTS: u32 = 16;
 
-/// The process that serves a store.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ServingProcess {
     pub(crate) pid: u32,
@@ -53,7 +51,6 @@ pub(crate) struct ServingProcess {
 /// A connection to the host of a store, for one request at a time.
 pub(crate) struct Connection(Transport);
 
-/// Transport to the host.
 enum Transport {
     /// Another process hosts the store.
     Socket(RequestSender),
@@ -224,7 +221,6 @@ impl Connection {
     }
 }
 
-/// A refusal of the host.
 #[derive(Deserialize)]
 struct HostRefusal {
     detail: String,
@@ -245,7 +241,6 @@ impl From<HostRefusal> for Fail {
     }
 }
 
-/// Parses the response body of the host.
 fn read<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, Fail> {
     let text: &[u8] = if bytes.is_empty() { b"null" } else { bytes };
     serde_json::from_slice(text).map_err(|error| unavailable(&format!("its answer cannot be read: {error}")))
@@ -269,7 +264,6 @@ async fn read_body(response: Response<Body>) -> Result<Bytes, Fail> {
     }
 }
 
-/// Returns the error for a host that has ended.
 pub(crate) fn host_ended_error() -> Fail {
     Fail::Unavailable("the process that hosts the store ended: run the command again".to_owned())
 }
@@ -286,7 +280,6 @@ fn unreachable_at(path: &Path, why: &str) -> Fail {
 pub(crate) struct Attached {
     async_runtime: Runtime,
     connection: Mutex<Connection>,
-    /// The process that hosts the store.
     pub(crate) serving: ServingProcess,
 }
 
@@ -376,7 +369,6 @@ fn remote_journal(read: impl Fn(&Read) -> Result<Value, Fail> + Send + Sync + 's
     Ok(Journal::open(Box::new(Remote::new(read)), subtend_journal::Options::default())?)
 }
 
-/// Access to a store.
 pub(crate) enum Store {
     /// Another process hosts it.
     Hosted(Attached),

@@ -1,5 +1,3 @@
-//! `subtend close`: closes an idle session.
-
 use std::io::Write as _;
 
 use hyper::Method;

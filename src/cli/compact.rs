@@ -1,5 +1,3 @@
-//! `subtend compact`: rewrites the store without the records of deleted sessions.
-
 use std::path::Path;
 
 use serde_json::{Value, json};

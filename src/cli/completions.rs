@@ -1,5 +1,3 @@
-//! `subtend completions`: completion scripts for shells.
-
 use std::io::Write as _;
 
 use clap::CommandFactory as _;

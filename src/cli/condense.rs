@@ -1,5 +1,3 @@
-//! `subtend condense`: replaces old messages by a summary in the model's context.
-
 use std::io::Write as _;
 
 use hyper::Method;
@@ -35,7 +33,6 @@ pub(crate) struct Args {
     serve: ServeArgs,
 }
 
-/// The host's reply to a compaction.
 #[derive(Deserialize, Serialize)]
 pub(crate) struct CompactionReply {
     messages: u64,

@@ -1,5 +1,3 @@
-//! `subtend config`: shows the configuration with the origin of each value, and changes it.
-
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 

@@ -48,7 +48,6 @@ pub(crate) async fn begin(journal: Journal, place: &StoreLocation) -> Result<Hos
     Ok(Host::new(runtime, HostOptions { approvals: false, ..HostOptions::default() }))
 }
 
-/// Shuts down a host that [`begin`] started.
 pub(crate) async fn end(host: Host) {
     work::setup::report_full_disk(host.runtime());
     host.shutdown(GRACE).await;

@@ -1,5 +1,3 @@
-//! The location of the store.
-
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -135,7 +133,6 @@ impl StoreArgs {
         self.tokens.iter().flat_map(|file| [file.clone(), TokenFile::at(file).lock_path()]).collect()
     }
 
-    /// Passes the store to a child process.
     pub(crate) fn pass_to(&self, command: &mut std::process::Command) {
         match (&self.data, &self.store) {
             (Some(data), _) => drop(command.arg("--data").arg(data)),

@@ -1,5 +1,3 @@
-//! `subtend delete`: deletes a session with its descendants.
-
 use std::collections::HashSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
@@ -19,7 +17,6 @@ use super::worktrees;
 
 /// Maximum number of sessions that the question lists.
 const MAX_LISTED: usize = 20;
-/// Maximum width of a title.
 const TITLE_WIDTH: usize = 50;
 
 /// Deletes a session and everything below it: they accept no input and appear in no listing or export.

@@ -1,5 +1,3 @@
-//! `subtend doctor`: checks installation, workspace, store and disk, and names remedies.
-
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 

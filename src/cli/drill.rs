@@ -1,5 +1,3 @@
-//! `subtend drill`: kills real processes on a real store, and checks the store after each kill.
-
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,7 +55,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Runs the drill and prints its report.
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if let Some(sabotage) = args.sabotage.filter(|_| !Sabotage::is_built_in()) {
         return Err(Fail::Usage(sabotage.refusal()));

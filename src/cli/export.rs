@@ -1,5 +1,3 @@
-//! `subtend export`: writes a tree or the whole store as lines of JSON.
-
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal as _, Write};

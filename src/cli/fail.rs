@@ -1,5 +1,3 @@
-//! Errors of commands, and exit codes.
-
 use std::io;
 use std::process::ExitCode;
 

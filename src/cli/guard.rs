@@ -1,5 +1,3 @@
-//! `subtend guard`: supervises the processes of one tool call. It is started by subtend, not by users.
-
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;

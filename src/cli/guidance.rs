@@ -42,7 +42,6 @@ pub(crate) struct WorkspaceFiles {
     bootstrap: Vec<&'static str>,
     skills: Skills,
     commands: SlashCommands,
-    /// Path of the workspace.
     path: PathBuf,
 }
 
@@ -93,7 +92,6 @@ impl WorkspaceFiles {
         ]
     }
 
-    /// Returns a line for each file.
     pub(crate) fn lines(&self) -> Vec<String> {
         let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let instructions = self.instructions.files().iter();
@@ -156,7 +154,6 @@ pub(crate) fn commands(workspace: &Workspace, trust: Trust) -> SlashCommands {
     commands
 }
 
-/// Returns the tool that reads skills.
 pub(crate) fn skill_tool(skills: &Skills) -> Arc<dyn Tool> {
     let folder = |skill: &Arc<Skill>| {
         let place = match skill.in_workspace {
@@ -291,7 +288,6 @@ fn is_own(_: &Path, _: &Path) -> bool {
     true
 }
 
-/// Reads one file below a directory.
 pub(crate) fn read_in_folder(folder: &Path, path: &str) -> Result<FoundFile, Unread> {
     let opened = Workspace::open(folder).map_err(|error| Unread::Refused(format!("cannot be read: {error}")))?;
     reader(&opened, HardLinks::Refused)(path)

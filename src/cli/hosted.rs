@@ -256,7 +256,6 @@ impl Hosted {
         control::report(is_json, &value, &text)
     }
 
-    /// Returns the outcome of the last run.
     fn last_outcome(&self) -> Result<Option<Outcome>, Fail> {
         let records = self.journal.records(self.id)?;
         Ok(records.into_iter().rev().find_map(|stored| {

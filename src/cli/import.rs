@@ -1,5 +1,3 @@
-//! `subtend import`: reads the output of `subtend export`.
-
 use std::fs::File;
 use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -23,7 +21,6 @@ use crate::cli::json;
 
 pub(crate) mod rights;
 
-/// Interval of progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Imports the sessions of an export into the store: all of them or none.
@@ -99,7 +96,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Imports into a store of this process.
 async fn import_here(journal: Journal, file: File, within: &ImportBounds) -> Result<(Tally, rights::LostRights), Fail> {
     let mut progress = ProgressLine::new();
     let mut file = BufReader::with_capacity(1 << 18, file);
@@ -124,7 +120,6 @@ fn progress_text(at: Progress) -> String {
     format!("{} frames of {} sessions read", at.frames, at.sessions)
 }
 
-/// An import in progress at the host.
 #[derive(Deserialize)]
 struct ImportInProgress {
     file: PathBuf,

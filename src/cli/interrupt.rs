@@ -1,5 +1,3 @@
-//! `subtend interrupt`: stops a run until the next input.
-
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted;

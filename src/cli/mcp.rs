@@ -1,5 +1,3 @@
-//! `subtend mcp`: logs in to MCP servers, and logs out.
-
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 

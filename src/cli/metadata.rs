@@ -1,5 +1,3 @@
-//! `subtend metadata`: prints and changes the metadata of a session.
-
 use hyper::Method;
 use serde_json::{Map, Value};
 use subtend_actors::history::History;

@@ -1,5 +1,3 @@
-//! Lookup of sessions and messages by typed names.
-
 use subtend_journal::Journal;
 use subtend_session::ids::{Seq, SessionId};
 

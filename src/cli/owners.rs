@@ -64,7 +64,6 @@ pub(crate) fn check(_: Option<&Path>, _: Option<&Path>, _: &[PathBuf]) -> Result
     Ok(())
 }
 
-/// Returns whether other users can write the directory.
 #[cfg(unix)]
 pub(crate) fn is_writable_by_others(dir: &Path) -> bool {
     let owners = Owners::of_this_process();
@@ -80,7 +79,6 @@ pub(crate) fn is_writable_by_others(_: &Path) -> bool {
 #[cfg(unix)]
 const MAX_SETTINGS: u32 = 20_000;
 
-/// Maximum number of symbolic links in a path.
 #[cfg(unix)]
 const MAX_LINKS: u32 = 40;
 

@@ -12,16 +12,13 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const BOLD: Style = Style::new().bold();
-/// The style of successes.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// The style of failures.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 /// The style of warnings and stopped runs.
 pub(crate) const CAUTION: Style = AnsiColor::Yellow.on_default();
 /// The style of running work.
 pub(crate) const LIVE: Style = AnsiColor::Cyan.on_default();
 
-/// A value that is printed in a style.
 pub(crate) struct Styled<T>(pub(crate) Style, pub(crate) T);
 
 impl<T: fmt::Display> fmt::Display for Styled<T> {
@@ -40,10 +37,8 @@ pub(crate) fn mark(outcome: OutcomeKind) -> (&'static str, Style) {
     }
 }
 
-/// The mark and the style of a session that waits for approval.
 pub(crate) const APPROVAL_MARK: (&str, Style) = ("◆", CAUTION);
 
-/// The activity of a session that waits for approval.
 pub(crate) const APPROVAL_TEXT: &str = "waits for approval";
 
 /// The legend of the marks, for help texts.
@@ -191,7 +186,6 @@ pub(crate) fn work_span(worked: Worked) -> Option<String> {
     }
 }
 
-/// The text for an unknown working time.
 pub(crate) const UNKNOWN_WORK: &str = "working time unknown";
 
 /// Formats the age of a Unix time in ms: `just now`, `5 minutes ago`, `3 days ago`.

@@ -12,7 +12,6 @@ struct ReportInterval {
     step: Duration,
 }
 
-/// Time before the first report.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 const REWRITE_INTERVAL: Duration = Duration::from_millis(200);

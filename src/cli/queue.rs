@@ -1,5 +1,3 @@
-//! `subtend queue`: lists and removes queued inputs, and lists completions that the model has not received.
-
 use std::io::Write as _;
 
 use hyper::Method;

@@ -1,5 +1,3 @@
-//! `subtend recover`: ends or keeps the runs that an earlier process left in flight, and prints a report.
-
 use std::io::Write as _;
 use std::time::Duration;
 

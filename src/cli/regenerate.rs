@@ -1,5 +1,3 @@
-//! `subtend regenerate`: adds another answer to a message.
-
 use serde_json::json;
 
 use super::fail::{Code, Fail};

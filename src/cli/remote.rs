@@ -1,5 +1,3 @@
-//! Remote tools of a configuration.
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -22,7 +22,6 @@ pub(crate) struct FilesArgs {
     yes: bool,
 }
 
-/// A preview of a restore by a host.
 #[derive(Deserialize)]
 pub(crate) struct RestorePreview {
     pub(crate) digest: String,
@@ -88,7 +87,6 @@ impl RestorePreview {
     }
 }
 
-/// Describes the restored files.
 pub(crate) fn describe_restored(files: &[String]) -> String {
     match files {
         [] => "no file had to be restored".to_owned(),

@@ -5,7 +5,6 @@ use serde_json::json;
 use super::fail::{Code, Fail};
 use super::work::{self, CommandSubject, HereArgs, Work, WorkArgs, prompt};
 
-/// The default text of a continuation.
 const DEFAULT: &str = "Continue your previous work.";
 
 /// Continues a session whose last run ended: completed, failed, cancelled, out of turns or lost.

@@ -1,5 +1,3 @@
-//! `subtend rollback`: hides the messages of a failed run.
-
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json as object;
@@ -37,7 +35,6 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// The host's reply to a rollback.
 #[derive(Deserialize)]
 struct RollbackReply {
     run: RunNo,

@@ -1,5 +1,3 @@
-//! `subtend run`: runs one prompt in a new session and prints the answer.
-
 use std::io::Write as _;
 
 use subtend_session::ids::RunNo;

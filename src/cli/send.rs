@@ -1,5 +1,3 @@
-//! `subtend send`: sends an input to an existing session.
-
 use serde_json::json;
 
 use super::fail::{Code, Fail};

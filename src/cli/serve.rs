@@ -1,5 +1,3 @@
-//! `subtend serve`: hosts the store for clients.
-
 use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,3 @@
-//! `subtend sessions`: lists the sessions of the store.
-
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
@@ -25,7 +23,6 @@ use super::paint::{
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
-/// Width of the column of workspaces.
 const FOLDER_WIDTH: usize = 24;
 
 /// Lists sessions, newest first: those that users opened, with branches, and children of agents with `inspectable: true`.

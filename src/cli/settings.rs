@@ -23,9 +23,7 @@ const MAX_PROMPT_BYTES: u64 = 256 << 10;
 pub(crate) const TRUSTED: &str = "trusted.json";
 /// File of cached tool descriptions of MCP servers.
 pub(crate) const KNOWN_TOOLS: &str = "mcp-tools.json";
-/// Logins for MCP servers.
 pub(crate) const LOGINS: &str = "mcp-logins.json";
-/// The user's own instructions.
 pub(crate) const INSTRUCTIONS: &str = "AGENTS.md";
 pub(crate) const SKILLS: &str = "skills";
 pub(crate) const COMMANDS: &str = "commands";
@@ -69,7 +67,6 @@ pub(crate) fn shared_skills() -> Option<PathBuf> {
     home().map(|home| home.join(".agents/skills"))
 }
 
-/// Returns the user's home directory.
 pub(crate) fn home() -> Option<PathBuf> {
     let home = etcetera::choose_base_strategy().ok()?.home_dir().to_owned();
     Some(home.canonicalize().unwrap_or(home))

@@ -1,5 +1,3 @@
-//! `subtend show`: prints the transcript of one session.
-
 use std::io::Write as _;
 
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! `subtend summary`: summarises a session.
-
 use std::io::Write as _;
 
 use super::control;

@@ -1,5 +1,3 @@
-//! `subtend switch`: switches to another alternative of an answer.
-
 use hyper::Method;
 use serde_json::json;
 use subtend_session::command::SwitchTo;

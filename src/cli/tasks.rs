@@ -1,5 +1,3 @@
-//! `subtend tasks`: lists the tasks of agents, newest first.
-
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 

@@ -1,5 +1,3 @@
-//! `subtend token`: manages tokens of the host's API.
-
 use std::io::Write as _;
 use std::path::PathBuf;
 

@@ -1,5 +1,3 @@
-//! `subtend tools`: lists the tools of a workspace, including those of MCP servers.
-
 use std::io::Write as _;
 use std::path::PathBuf;
 

@@ -1,5 +1,3 @@
-//! `subtend tree`: shows a session and its descendants.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 

@@ -1,7 +1,5 @@
-//! `subtend trust`: decides whether the configuration and the agents of a workspace are used.
-//!
-//! They may come from a cloned repository. So they are ignored until the user has seen and approved them, once for each
-//! directory.
+//! Configuration and agents of a workspace may come from a cloned repository. So they are ignored until the user has
+//! seen and approved them, once for each directory.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -190,7 +188,6 @@ pub(crate) fn keep(workspace: &Workspace) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Returns the message for an answer that cannot be stored.
 fn unsaved_answer_message(path: &Path) -> String {
     format!(
         "{} cannot be trusted permanently: its file system does not record creation times, by which a replaced directory is \

@@ -1,5 +1,3 @@
-//! `subtend usage`: shows the tokens and the cost of a session.
-
 use std::io::Write as _;
 use std::path::Path;
 

@@ -1,5 +1,3 @@
-//! `subtend verify`: reads the whole store and reports violations.
-
 use std::io::Write as _;
 
 use serde::Serialize;

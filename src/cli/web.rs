@@ -1,5 +1,3 @@
-//! Builds the configured web tools.
-
 use std::sync::Arc;
 
 #[cfg(feature = "web")]
@@ -20,7 +18,6 @@ pub(crate) fn tools(config: &Web, secrets: &Secrets) -> Result<Vec<Arc<dyn Tool>
     web::tools(&settings, secrets).map_err(|error| Fail::Usage(format!("`web_search` cannot be offered: {error}")))
 }
 
-/// Returns the internal hosts that the user listed.
 pub(crate) fn internal_hosts(config: &Web) -> Result<Vec<InternalHost>, Fail> {
     let hosts = config.internal_hosts.iter().map(|host| host.parse());
     hosts.collect::<Result<_, BadHost>>().map_err(|error| Fail::Usage(error.to_string()))

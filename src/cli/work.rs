@@ -129,7 +129,6 @@ pub(crate) struct WorkArgs {
 }
 
 impl WorkArgs {
-    /// Returns the directory of this command.
     fn directory(&self) -> &Path {
         self.workspace.as_deref().unwrap_or(Path::new("."))
     }
@@ -317,7 +316,6 @@ where
     done
 }
 
-/// Runs the job of a command with a store that another process hosts.
 fn run_on_other_host<J>(
     args: &WorkArgs,
     about: CommandSubject<'_>,
@@ -413,7 +411,6 @@ async fn wait_for_title(runtime: &Runtime, stop: &mut StopSignal) {
     }
 }
 
-/// Starts the async runtime.
 pub(crate) fn async_runtime() -> Result<tokio::runtime::Runtime, Fail> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -421,7 +418,6 @@ pub(crate) fn async_runtime() -> Result<tokio::runtime::Runtime, Fail> {
         .map_err(|error| Fail::Other(format!("cannot start the async runtime: {error}")))
 }
 
-/// Reports the recovered runs of an earlier process.
 fn report_recovery(boot: &BootReport, screen: &mut Screen) {
     if boot.swept > 0 {
         let runs = count(boot.swept as u64, "run");

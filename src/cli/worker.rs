@@ -1,5 +1,3 @@
-//! `subtend worker`: answers calls of remote tools with programs.
-
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -89,7 +87,6 @@ struct ToolWorker {
     commands: BTreeMap<String, String>,
     host: RemoteHost,
     guard: Guard,
-    /// Environment of its programs.
     environment: Commands,
 }
 

@@ -1,5 +1,3 @@
-//! The workspace of a command.
-
 use std::path::Path;
 use std::sync::Arc;
 

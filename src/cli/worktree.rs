@@ -1,5 +1,3 @@
-//! `subtend worktree`: shows, merges and removes the git worktrees of sessions.
-
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
@@ -98,7 +96,6 @@ struct ListedWorktree<'a> {
     #[serde(flatten)]
     entry: &'a WorktreeEntry,
     path: std::path::PathBuf,
-    /// True if its session exists.
     session_exists: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<&'a WorktreeChanges>,
@@ -242,7 +239,6 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
     print(&format!("{}{}", describe_merged(&merged), parent.unwrap_or_default()))
 }
 
-/// Asks the user for confirmation.
 fn is_confirmed(yes: bool, what: &str, question: &str) -> Result<bool, Fail> {
     if yes {
         return Ok(true);

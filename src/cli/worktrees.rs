@@ -41,7 +41,6 @@ pub(crate) fn describe_changes(changes: &Result<WorktreeChanges, WorktreeError>)
     }
 }
 
-/// Removes the worktrees of deleted sessions.
 pub(crate) fn discard_deleted(store: &StoreArgs, journal: &Journal) -> Result<(), Fail> {
     let Some(worktrees) = for_store(&store.place()?)? else { return Ok(()) };
     for entry in worktrees.list()?.entries {

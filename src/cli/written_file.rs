@@ -1,5 +1,3 @@
-//! Writes files atomically.
-
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;

@@ -1,5 +1,3 @@
-//! Errors of a configuration.
-
 use std::fmt;
 
 use super::key::Key;

@@ -1,5 +1,3 @@
-//! Layers: the values of one file, or of the environment.
-
 use serde_json::Value;
 
 use super::error::ConfigError;

@@ -1,5 +1,3 @@
-//! Suggestions for misspelt names.
-
 pub(super) use subtend_session::near::near;
 
 /// Returns ``: did you mean `NAME`?``, or an empty text.

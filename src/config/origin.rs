@@ -1,5 +1,3 @@
-//! The source of a value.
-
 use std::fmt;
 use std::path::PathBuf;
 

@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::key::Key;
 use super::shape::Shape;
 
-/// The prefix of all variables.
 pub(super) const PREFIX: &str = "SUBTEND_";
 
 /// Prefixes of variables that are not part of the configuration.

@@ -1,5 +1,3 @@
-//! `subtend agents check`: checks agents, skills, slash commands and instruction files before they are used.
-
 use std::io::Write as _;
 use std::path::PathBuf;
 

@@ -1,5 +1,3 @@
-//! `subtend agents commands` and `subtend agents skills`: lists slash commands and skills.
-
 use std::io::Write as _;
 use std::path::PathBuf;
 

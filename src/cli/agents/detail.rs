@@ -1,5 +1,3 @@
-//! Shows one agent in full.
-
 use std::io::Write as _;
 
 use serde::Serialize;

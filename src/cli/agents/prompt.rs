@@ -1,5 +1,3 @@
-//! `subtend agents prompt`: prints the system prompt of a session before its first input.
-
 use std::io::Write as _;
 use std::path::PathBuf;
 

@@ -1,5 +1,3 @@
-//! `subtend agents reload`: applies changed files to a tree that is already open.
-
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,3 @@
-//! `subtend agents schema`: prints the tools of a dialect, with the JSON Schema of their parameters.
-
 use std::io::Write as _;
 use std::path::PathBuf;
 

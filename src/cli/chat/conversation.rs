@@ -37,12 +37,10 @@ struct UsageReply {
     tree: Usage,
 }
 
-/// Interval between two drawings of the tree.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit for cancelled runs to end when the user leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A conversation at a terminal.
 pub(super) struct Conversation<'a, 'b> {
     work: &'a mut Work<'b>,
     session: SessionId,
@@ -61,7 +59,6 @@ pub(super) struct Conversation<'a, 'b> {
     active: BTreeSet<SessionId>,
     /// The agent that answers from the next line on.
     agent: Option<String>,
-    /// Slash commands from files.
     commands: SlashCommands,
     condensing: Condensing,
     /// True if the host may have new warnings.
@@ -130,7 +127,6 @@ impl<'a, 'b> Conversation<'a, 'b> {
         Ok(talk)
     }
 
-    /// Runs the conversation until the user leaves.
     pub(super) async fn run(mut self) -> Result<Code, Fail> {
         let mut frames = interval(FRAME_INTERVAL);
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -210,7 +206,6 @@ impl<'a, 'b> Conversation<'a, 'b> {
         self.active.contains(&self.session)
     }
 
-    /// Returns the alternative in which an answer is being regenerated.
     fn regenerating_branch(&self) -> Option<SessionId> {
         self.regenerating.filter(|alternative| self.active.contains(alternative))
     }
@@ -232,7 +227,6 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
     }
 
-    /// Asks about the next call that waits for an approval.
     async fn next_question(&mut self) {
         if self.question.is_some() || !self.waiting.may_wait() {
             return;

@@ -79,7 +79,6 @@ pub(super) fn active(inflight: &[(SessionId, Inflight)], session: SessionId) -> 
     inflight.iter().filter(|(id, row)| tree.contains(id) && !held(row)).map(|(id, _)| *id).collect()
 }
 
-/// Returns whether `event` is the end of `run`.
 pub(super) fn ends(event: &Event, session: SessionId, run: RunNo) -> bool {
     let EventKind::Record { record, .. } = &event.what else { return false };
     event.session == session && matches!(&**record, Record::RunEnded(ended) if ended.run == run)

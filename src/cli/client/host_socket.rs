@@ -11,7 +11,6 @@ use super::Fail;
 #[cfg(unix)]
 use super::unreachable_at;
 
-/// Sends requests on a connection.
 pub(super) type RequestSender = SendRequest<Full<Bytes>>;
 
 /// Time limit for responses that need no read of the store. A host that exceeds it is suspended or stuck.

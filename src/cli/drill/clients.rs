@@ -3,7 +3,6 @@
 use super::Args;
 use crate::cli::fail::{Code, Fail};
 
-/// Runs the drill of clients and prints its report.
 #[cfg(unix)]
 pub(super) fn run(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
     unix::run(args, clients, seed)

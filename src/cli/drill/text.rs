@@ -1,10 +1,7 @@
-//! The report of a drill as text.
-
 use subtend_drill::{DrillVerdict, FindingKind, MAX_LISTED, Report, Sabotage};
 
 use crate::cli::paint::{BAD, GOOD, Styled, clip, count, format_duration};
 
-/// Maximum number of violations shown.
 const MAX_SHOWN: usize = 10;
 
 pub(super) fn text(report: &Report) -> String {

@@ -48,7 +48,6 @@ fn reductions(had: &Authority, has: &Authority) -> Vec<String> {
     ACTIONS.iter().filter_map(reduction).collect()
 }
 
-/// Returns the lost permissions, such as `shell.run allow → ask`.
 pub(super) fn lost_actions(lost: &LostRights) -> &BTreeSet<String> {
     &lost.actions
 }

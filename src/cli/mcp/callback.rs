@@ -20,7 +20,6 @@ use crate::cli::fail::Fail;
 
 /// Time for the user to log in.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(600);
-/// Time limit of one connection.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(90);
 /// Maximum number of connections, because any web page can open some.
 const MAX_CONNECTIONS: usize = 16;

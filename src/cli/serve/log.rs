@@ -1,5 +1,3 @@
-//! The machine-readable log of a host.
-
 use clap::ValueEnum;
 use tracing_subscriber::fmt;
 

@@ -35,7 +35,6 @@ pub(super) struct NodeArgs {
     pub(super) tokens: Option<PathBuf>,
 }
 
-/// Parses the name of a node or label.
 fn node_name(name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.len() > 40 || name.starts_with('.') || !name.chars().all(plain) {

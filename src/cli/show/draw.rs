@@ -26,16 +26,13 @@ const RESULT_LINES: usize = 12;
 /// Width of a line of shortened text.
 const LINE_WIDTH: usize = 160;
 
-/// Options for printing a transcript.
 #[derive(Clone, Copy)]
 pub(super) struct DrawOptions {
-    /// Print long parts in full.
     pub(super) full: bool,
     /// True if a process hosts the store, so that runs in flight are active.
     pub(super) hosted: bool,
 }
 
-/// Writes the transcript.
 pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, options: DrawOptions) -> io::Result<()> {
     header(out, &transcript.header)?;
     if let Some(system) = &transcript.header.system {

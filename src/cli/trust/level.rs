@@ -1,5 +1,3 @@
-//! The trust in a workspace.
-
 use subtend_session::ids::Hash;
 
 /// The trust in a workspace: whether its configuration, agents and servers are used.

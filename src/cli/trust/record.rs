@@ -44,22 +44,18 @@ impl TrustAnswer {
         identity.map_or(!self.trusted, |identity| self.identity == identity)
     }
 
-    /// Returns the hash of the `.mcp.json` that the answer covers.
     pub(super) fn servers(&self) -> Option<Hash> {
         self.servers
     }
 
-    /// Returns whether the answer covers the protected path.
     pub(super) fn covers(&self, name: &str) -> bool {
         self.covers.contains(name)
     }
 
-    /// Returns whether the answer covers a `.mcp.json` with this hash.
     pub(super) fn covers_servers(&self, servers: Option<Hash>) -> bool {
         servers.is_none() || self.servers == servers
     }
 
-    /// Returns the files that the answer covers.
     pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
         self.covers.iter().map(|name| Path::new(&self.path).join(name))
     }

@@ -20,14 +20,11 @@ use super::super::paint::{clip, first_line};
 use super::diff;
 use super::frame::{columns, frame_text};
 
-/// Maximum width of the resource in a question.
 const RESOURCE_WIDTH: usize = 90;
 /// Width reserved for the other words of the question.
 const OTHER_WIDTH: usize = 40;
-/// Minimum width of the resource.
 const MIN_RESOURCE_WIDTH: usize = 12;
 
-/// The approver at the terminal.
 pub(crate) struct TerminalApprover {
     lines: mpsc::UnboundedReceiver<String>,
     /// True if questions are asked; otherwise only the end of stdin matters.
@@ -61,12 +58,10 @@ impl WaitingCalls {
         }
     }
 
-    /// Records that events were missed.
     pub(crate) fn mark_missed_events(&mut self) {
         self.others = true;
     }
 
-    /// Returns whether a call may wait.
     pub(crate) fn may_wait(&self) -> bool {
         self.others || !self.known.is_empty()
     }
@@ -82,7 +77,6 @@ impl WaitingCalls {
     }
 }
 
-/// A question about a call.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenQuestion {
     session: SessionId,
@@ -144,7 +138,6 @@ impl OpenQuestion {
         serde_json::json!({"verdict": verdict, "digest": self.digest})
     }
 
-    /// Returns whether `event` closes the question.
     pub(crate) fn is_closed(&self, event: &Event) -> bool {
         let EventKind::Record { record, .. } = &event.what else { return false };
         let Record::AskAnswered { call, .. } = &**record else { return false };
@@ -211,7 +204,6 @@ impl TerminalApprover {
         (self.asks && self.question.is_none() && self.waiting.may_wait()).then_some(&mut self.waiting)
     }
 
-    /// Records that events were missed.
     pub(super) fn mark_missed_events(&mut self) {
         self.waiting.mark_missed_events();
     }
@@ -230,7 +222,6 @@ impl TerminalApprover {
         self.waiting.observe(event);
     }
 
-    /// Returns whether a question is open.
     pub(super) fn is_asking(&self) -> bool {
         self.question.is_some()
     }

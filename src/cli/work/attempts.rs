@@ -53,7 +53,6 @@ impl Attempts {
         known.then(|| format!("{}-{number}", self.key))
     }
 
-    /// Records the result of a request.
     pub(super) fn record_result<T>(&self, done: Result<T, Fail>) -> Result<T, Fail> {
         if !matches!(done, Err(Fail::Unavailable(_))) {
             self.is_answered.set(true);

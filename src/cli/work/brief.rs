@@ -7,7 +7,6 @@ use subtend_tools::registry::Registry;
 
 use super::super::paint::clip;
 
-/// Maximum width of the shown argument.
 const ARGUMENT_WIDTH: usize = 48;
 
 /// Arguments that can describe a call, the most descriptive first, and whether to quote them.

@@ -75,7 +75,6 @@ pub(crate) struct ModelSetup {
     /// Models for agents that do not name a model; several form a pool.
     models: NamedModels,
     default_pool: Option<String>,
-    /// Pools of the configuration.
     pools: Pools,
     /// Models of pools that do not call a server.
     members: NamedModels,

@@ -24,9 +24,7 @@ pub(crate) struct Work<'a> {
     pub(crate) output_options: OutputOptions<'a>,
     pub(super) host: HostLocation<'a>,
     pub(super) connection: Connection,
-    /// Reads the store.
     pub(super) journal: &'a Journal,
-    /// Session of the command, if it has one.
     pub(super) session: Option<SessionId>,
     /// Run of that session in flight: it resumes after a restart, or another process runs it.
     pub(crate) resuming_run: Option<RunNo>,
@@ -40,13 +38,11 @@ pub(crate) struct Work<'a> {
     pub(super) attended: bool,
     /// True if the command stops following at the end of stdin, while the run continues in another process.
     pub(crate) can_leave: bool,
-    /// Attempts of its requests.
     pub(super) attempts: &'a Attempts,
     /// Warnings of MCP servers that were not printed yet; `None` if none are printed.
     pub(super) servers: Option<&'a mut ServerWarnings>,
 }
 
-/// Location of the host of a store.
 #[derive(Clone)]
 pub(super) enum HostLocation<'a> {
     /// This process.
@@ -70,7 +66,6 @@ pub(crate) struct Opened {
     pub(crate) input: Option<Accepted>,
 }
 
-/// An opened session.
 #[derive(Deserialize)]
 pub(crate) struct OpenedSession {
     pub(crate) id: SessionId,
@@ -117,7 +112,6 @@ impl Work<'_> {
         matches!(self.host, HostLocation::Own(_))
     }
 
-    /// Opens one more connection to the host.
     pub(crate) async fn connect(&self) -> Result<Connection, Fail> {
         match &self.host {
             HostLocation::Own(host) => Ok(Connection::in_process(host.local())),
@@ -175,7 +169,6 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Reads the store.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Journal) -> T) -> T {
         // Blocks this thread, because the read may wait for another process.
         tokio::task::block_in_place(|| read(self.journal))
@@ -228,7 +221,6 @@ impl Work<'_> {
         Ok(self.read(|journal| journal.head(session))?.map_or_else(|| "?".into(), |head| head.agent))
     }
 
-    /// Returns the root of the tree of a session.
     pub(crate) fn root_of(&self, session: SessionId) -> Result<SessionId, Fail> {
         Ok(self.read(|journal| journal.head(session))?.map_or(session, |head| head.root))
     }

@@ -27,7 +27,6 @@ use super::own_answer::own_answer;
 use super::source::{ReceivedEvent, Since};
 use super::{Accepted, Work, report};
 
-/// Interval between two drawings of the tree.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Time to wait for remaining events after a run has ended.
 const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -35,9 +34,7 @@ const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum number of attempts to open a store whose host is ending. Each waits some seconds.
 const MAX_OPENINGS: u32 = 4;
 
-/// Result of following a run.
 enum Followed {
-    /// The run ended.
     Ended(Ended),
     /// The run was never opened, because the run before it was cancelled.
     NotOpened,
@@ -47,7 +44,6 @@ enum Followed {
     LeftToNextHost,
 }
 
-/// A run that is followed.
 #[derive(Clone, Copy)]
 struct FollowedRun {
     root: SessionId,
@@ -348,7 +344,6 @@ impl Work<'_> {
         listed.swap_remove(first).question(workspace.as_ref()).map(Some)
     }
 
-    /// Answers the open question with a typed line.
     async fn answer(&mut self, line: &str, approver: &mut Option<TerminalApprover>) -> Result<(), Fail> {
         let Some(approver) = approver else { return Ok(()) };
         match approver.answer(line) {

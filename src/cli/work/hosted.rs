@@ -29,7 +29,6 @@ pub(crate) struct HostParts {
 }
 
 impl HostParts {
-    /// Returns the workers that answer calls of its remote tools.
     #[cfg(feature = "postgres")]
     pub(crate) fn workers(&self) -> Workers {
         self.parts.workers.clone()
@@ -47,13 +46,11 @@ impl HostParts {
         Ok(Self { parts, home, open, servers: pool })
     }
 
-    /// Returns the number of slots from the options.
     #[cfg(feature = "postgres")]
     pub(crate) fn slots(&self) -> usize {
         self.parts.options.slots
     }
 
-    /// Returns rate limits of providers from the options.
     #[cfg(feature = "postgres")]
     pub(crate) fn throttles(&self) -> Throttles {
         Throttles::new(self.parts.models.rates(), [])

@@ -51,7 +51,6 @@ pub(super) fn changes(limits: &[String]) -> Result<Map<String, Value>, Fail> {
     limits.iter().map(|word| split(word, &fields, "--limit")).collect()
 }
 
-/// Describes the limits of a session that this host lowers.
 pub(super) fn describe_lowered(found: &FoundSession, host: &HostConfig) -> Result<Vec<String>, Fail> {
     let describe = |(name, value)| {
         let slots = host.slots;
@@ -76,7 +75,6 @@ fn read<T: Serialize + DeserializeOwned>(options: &[String], base: &T, option: &
     serde_json::from_value(Value::Object(fields)).map_err(|error| usage(&error))
 }
 
-/// Returns the error for a limit that cannot be set to its value.
 fn limit_error(name: &str, fields: &Map<String, Value>, error: &serde_json::Error, option: &str) -> Fail {
     Fail::Usage(match fields.get(name) {
         Some(Value::Null) => format!("the limit `{name}` cannot be `none`: give a whole number ({option})"),

@@ -1,5 +1,3 @@
-//! Output options of a command.
-
 use super::super::data::StoreArgs;
 use super::WorkArgs;
 

@@ -51,7 +51,6 @@ impl PreparedWork {
         Ok((self, journal))
     }
 
-    /// Checks options and files before anything is started.
     pub(super) fn of(args: &WorkArgs, about: CommandSubject<'_>, screen: &mut Screen) -> Result<Self, Fail> {
         if args.raw && std::io::stdout().is_terminal() {
             return Err(Fail::Usage("`--raw` cannot be used at a terminal, which would obey control characters of the model: redirect the output".to_owned()));

@@ -1,5 +1,3 @@
-//! Reads the prompt from the command line or from stdin.
-
 use std::io::Read;
 
 use super::super::fail::Fail;

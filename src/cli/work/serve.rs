@@ -32,9 +32,7 @@ use super::found_session::{CommandSubject, FoundSession, HereArgs};
 use super::setup::{self, Parts};
 use super::{StopSignal, async_runtime, replaced_model};
 
-/// Time limit of a service.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Interval of progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Options of commands that run services.

@@ -41,7 +41,6 @@ use super::super::progress::ProgressLine;
 use super::super::{guard, guidance, remote, web};
 use super::choice::ModelSetup;
 
-/// Loads the environment of a workspace.
 pub(crate) type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
 /// Reads the files of a workspace that may change while it is hosted; `None` if they have not changed since the last
@@ -56,7 +55,6 @@ pub(crate) struct WorkspaceFiles {
     pub(crate) tools: Registry,
 }
 
-/// The parts of a runtime.
 pub(crate) struct Parts {
     pub(crate) place: StoreLocation,
     pub(crate) workspace: Arc<Workspace>,
@@ -84,7 +82,6 @@ pub(crate) struct Parts {
     pub(crate) files: Option<Box<FilesLoader>>,
     /// Root of a tree that uses this environment, whatever options the root was opened with.
     pub(crate) home_root: Option<SessionId>,
-    /// Worktrees of the store.
     pub(crate) worktrees: Option<Worktrees>,
     pub(crate) checkpoints: Option<Checkpoints>,
     /// Lease of the shard; model and tool calls start only while it is valid.
@@ -267,7 +264,6 @@ fn start_failure(journal: &Journal, error: StartError) -> Fail {
     }
 }
 
-/// Shuts the runtime down within `grace`.
 pub(crate) async fn shut_down(runtime: Runtime, grace: Duration) {
     report_full_disk(&runtime);
     runtime.shutdown(grace).await;

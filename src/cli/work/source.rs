@@ -32,7 +32,6 @@ enum EventsFrom {
     Other { events: SseReader, root: SessionId },
 }
 
-/// One event.
 pub(crate) struct ReceivedEvent {
     /// The event; absent if the screen does not show it.
     pub(crate) next: Option<Next>,
@@ -150,7 +149,6 @@ fn read(root: SessionId, line: Value) -> Option<Next> {
     Some(Next::Event(Event { root, session, what }))
 }
 
-/// A reader of server-sent events.
 struct SseReader {
     body: Body,
     text: Vec<u8>,

@@ -21,7 +21,6 @@ pub(crate) struct StopSignal {
     ends_at: Arc<AtomicU32>,
 }
 
-/// The signals so far.
 #[derive(Clone, Copy, Debug)]
 struct SignalCount {
     count: u32,

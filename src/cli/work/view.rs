@@ -195,7 +195,6 @@ pub(super) fn paint(line: &StyledLine, colours: bool) -> String {
     line.iter().map(|(style, text)| if colours { Styled(*style, text).to_string() } else { text.clone() }).collect()
 }
 
-/// Returns an update as a line of text.
 pub(super) fn activity_line(node: &LiveNode, news: &ActivityUpdate, now: Instant) -> StyledLine {
     let mut line = vec![(BOLD, clip(&node.agent, 32)), (DIM, format!(" {}", node.short))];
     if node.short.is_empty() {

@@ -48,18 +48,15 @@ pub(super) struct RemoteHost {
     /// Bearer token; absent for the Unix socket, where the operating system identifies the client.
     token: Option<String>,
     is_unencrypted: bool,
-    /// Number of stuck threads.
     stuck: AtomicUsize,
     #[cfg(unix)]
     _socket: Option<SocketPath>,
 }
 
-/// An error of a request to the host.
 #[derive(Debug)]
 pub(super) enum HostError {
     /// The host is unavailable; the request may be retried.
     Unavailable(String),
-    /// The lease is lost.
     Lost(String),
     /// The host refuses the request permanently.
     Refused(String),
@@ -123,7 +120,6 @@ impl WorkerResult {
     }
 }
 
-/// A refusal of the host.
 #[derive(Deserialize)]
 struct RefusedRequest {
     detail: String,

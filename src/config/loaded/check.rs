@@ -1,5 +1,3 @@
-//! Checks of a merged configuration.
-
 use subtend_agents::{name, template};
 use subtend_models::models::MAX_MEMBERS;
 use subtend_models::spec::ModelSpec;
@@ -123,7 +121,6 @@ fn check_minion_model(loaded: &Loaded, key: &Key, text: &str) -> Result<(), Conf
     if is_pool { Ok(()) } else { check_models(loaded, key, text) }
 }
 
-/// Refuses invalid minion templates.
 fn templates(loaded: &Loaded) -> Result<(), ConfigError> {
     let templates = &loaded.config.tools.minion.templates;
     let key = |name: &str| Key::from(["tools", "minion", "templates", name]);
