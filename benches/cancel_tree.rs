@@ -45,7 +45,6 @@ enum StoreKind {
     Redb,
 }
 
-/// Number of children of the root, of each of those children, and so on.
 struct Shape {
     name: &'static str,
     levels: &'static [u32],
@@ -102,7 +101,6 @@ fn below(levels: &[u32]) -> usize {
     levels.iter().rev().fold(0, |below, level| *level as usize * (1 + below))
 }
 
-/// Waits until `wanted` accepts the stats.
 async fn until(runtime: &Runtime, what: &str, wanted: impl Fn(&RuntimeStats) -> bool) {
     let begun = Instant::now();
     while !wanted(&runtime.stats()) {

@@ -3,11 +3,9 @@
 //!
 //! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and
 //! frames per child. `-- --quick` does fewer pairs; `-- --durable` adds durable passes on redb (workload D; in memory
-//! is workload F). With `--features postgres`
-//! and `-- ADDRESS`, it does workload D alone, on redb and on shards of that database in turn. `-- --once
-//! bare|memory|redb N` does one pass of N children on one thread and prints its wall time:
-//! the counts of `valgrind
-//! --tool=callgrind` are then the same on a busy machine.
+//! is workload F). With `--features postgres` and `-- ADDRESS`, it does workload D alone, on redb and on shards of
+//! that database in turn. `-- --once bare|memory|redb N` does one pass of N children on one thread and prints its wall
+//! time: the counts of `valgrind --tool=callgrind` are then the same on a busy machine.
 
 #![allow(
     clippy::expect_used,
@@ -33,11 +31,8 @@ use with_subtend::{Cap, StoreKind, fan_out};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// One measured pass: wall time and frames.
 pub(crate) struct Pass {
-    /// Wall time of the whole fan-out.
     pub(crate) wall: Duration,
-    /// Frames appended to the journal.
     pub(crate) frames: u64,
 }
 

@@ -13,13 +13,11 @@ use subtend::models::{Scripted, Step, When};
 use subtend::session::RunNo;
 use subtend::{Hooks, Runtime, SessionHandle};
 
-/// The state of the last review.
 #[derive(Clone, Default)]
 enum Review {
     /// There is nothing to review, or the change was approved.
     #[default]
     Open,
-    /// The review is running.
     Running,
     /// The reviewer objects to the change.
     Holds(String),
@@ -96,7 +94,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Sends a message, and returns the answer.
 async fn say(session: &SessionHandle, text: &str) -> Result<String, Box<dyn std::error::Error>> {
     let answered = session.send(text).await?.answer().await?;
     println!("> {text}\n{}", answered.text);

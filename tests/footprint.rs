@@ -33,7 +33,6 @@ use subtend_tools::registry::Registry;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Number of children of one parent.
 const CHILDREN: u32 = 10_000;
 
 /// Returns the number of allocations so far and the bytes on the heap.

@@ -37,7 +37,6 @@ fn call(args: &[&str]) -> Output {
     command.output().expect("the drill starts")
 }
 
-/// Runs a drill; returns its exit code and its report.
 fn drill(args: &[&str]) -> (Option<i32>, Value) {
     let output = call(&[&["--json"], args].concat());
     let report = serde_json::from_slice(&output.stdout);

@@ -30,7 +30,6 @@ async fn child(ix: u32) -> (u32, String) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a bench measures wall time")]
-/// Runs the loop and checks its results.
 pub(crate) async fn fan_out(children: u32) -> Duration {
     let started = Instant::now();
     let mut set = JoinSet::new();

@@ -15,7 +15,6 @@ use crate::bare::round_trip;
 
 /// A model: the agent `general` starts `children` subagents, and every other agent calls one tool and completes.
 pub(crate) struct FanOutModel {
-    /// Number of children of the root.
     pub(crate) children: u32,
 }
 

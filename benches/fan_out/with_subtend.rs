@@ -17,10 +17,8 @@ use subtend_tools::registry::Registry;
 use crate::Pass;
 use crate::fake::{FanOutModel, echo};
 
-/// Store of the records.
 #[derive(Clone, Copy)]
 pub(crate) enum StoreKind<'a> {
-    /// In memory.
     Memory,
     /// On disk, synced.
     Redb,
@@ -48,14 +46,12 @@ impl StoreKind<'_> {
 pub(crate) enum Cap {
     /// No limit.
     Open,
-    /// The default limit.
     Default,
     /// The default limit; the fakes also wait until their intent is durable.
     DefaultDurable,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a bench measures wall time")]
-/// Runs the fan-out and checks its result.
 pub(crate) async fn fan_out(children: u32, store: StoreKind<'_>, cap: Cap) -> Pass {
     let dir = tempfile::tempdir().expect("a directory for the bench");
     let journal = store.open(dir.path());

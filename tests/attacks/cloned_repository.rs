@@ -3,7 +3,6 @@
 use super::scene::*;
 use crate::cli::call::{CommandOutput, User};
 
-/// The answer of the repository's script.
 const SCRIPT_ANSWER: &str = "played by the repository";
 
 /// A workspace with a script, `notes.json`.

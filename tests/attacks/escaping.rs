@@ -9,7 +9,6 @@ use crate::cli::call::{CommandOutput, User};
 
 /// Clears the screen, sets the title, reverses the writing direction and hides a character.
 const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}\u{200b}y";
-/// The same text in YAML.
 const HOSTILE_YAML: &str = r#""x\e[2J\e]0;owned\a\u202e\u200by""#;
 
 /// Asserts that the output has no control characters and shows the hostile text escaped.

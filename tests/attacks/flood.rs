@@ -77,7 +77,6 @@ fn pipe(user: &User, path: &str) {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
 }
 
-/// An endless file does not block a command.
 #[test]
 fn pipes_and_devices_of_a_repository_do_not_block() {
     const PIPES: [&str; 4] = ["subtend.yaml", ".subtend/agents/mine.md", ".gitignore", "notes.txt"];

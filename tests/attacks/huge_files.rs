@@ -84,7 +84,6 @@ fn links_in_agent_folders_are_reported_up_to_a_limit() {
     }
 }
 
-/// A long value is truncated when it is shown.
 #[test]
 fn long_values_are_shown_truncated() {
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});

@@ -12,7 +12,6 @@ fn imported(lines: Vec<Value>, within: &ImportBounds) -> Result<Journal, String>
     import_within(&mut BufReader::new(Cursor::new(forged(lines))), within)
 }
 
-/// Returns all records of a kind.
 fn records<'a>(lines: &'a mut [Value], kind: &str) -> Vec<&'a mut Value> {
     let all = lines.iter_mut().filter_map(|line| line.get_mut("frame")?.get_mut("records")?.as_array_mut());
     all.flatten().filter_map(|record| record.get_mut(kind)).collect()
@@ -54,7 +53,6 @@ fn imported_runs_have_at_most_the_turns_of_the_importer() {
     }
 }
 
-/// Gives each session of an export this ceiling.
 fn with_ceiling(permissions: &Value) -> Vec<Value> {
     let mut lines = lines();
     let (text, mut before) = (permissions.to_string(), Vec::new());

@@ -49,7 +49,6 @@ fn creation(lines: &[Value], id: &str) -> Value {
     line
 }
 
-/// Adds a session to an export.
 fn with_session(mut lines: Vec<Value>, id: &str) -> Vec<Value> {
     let mut end = lines.pop().expect("a last line");
     lines.push(creation(&lines, id));
@@ -61,7 +60,6 @@ fn with_session(mut lines: Vec<Value>, id: &str) -> Vec<Value> {
     lines
 }
 
-/// Returns an export of session `id` alone.
 fn export_of(lines: &[Value], id: &str) -> Vec<Value> {
     let is_before = |line: &&Value| line.get("export").or(line.get("def")).is_some();
     let mut alone: Vec<Value> = lines.iter().filter(is_before).cloned().collect();

@@ -8,7 +8,6 @@ use crate::cli::call::{CommandOutput, User, no_forks};
 #[cfg(unix)]
 use crate::cli::worktree::repository;
 
-/// Options that allow everything in the workspace, commands and the network.
 const ALLOW_ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
 
 /// A user with the export of a session that was opened with all rights, and the id of that session.

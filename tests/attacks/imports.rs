@@ -11,7 +11,6 @@ use subtend_session::state::State;
 
 /// An export with a child and an approval for the whole session.
 const EXPORT: &str = include_str!("../../journal/fixtures/1/kinds.jsonl");
-/// A run that waits for its children.
 const WAITING: &str = include_str!("../../journal/fixtures/1/example.jsonl");
 /// The same records in the format of an engine.
 const FRAMES: &str = include_str!("../../journal/fixtures/1/kinds.hex");
@@ -202,7 +201,6 @@ fn import_refuses_lines_longer_than_any_frame() {
     of(1 << 20).expect("the control");
 }
 
-/// A file that counts the bytes read from it.
 struct CountedFile(Cursor<Vec<u8>>, u64);
 
 impl Read for CountedFile {

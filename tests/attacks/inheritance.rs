@@ -42,7 +42,6 @@ async fn child_of_a_reader_cannot_write() {
     host.shut_down().await;
 }
 
-/// A deny of the grandparent outweighs an allow of the parent.
 #[tokio::test(start_paused = true)]
 async fn allow_of_a_parent_does_not_lift_a_deny_above_it() {
     let mut scene = AttackScene::new()
@@ -70,7 +69,6 @@ async fn own_denies_of_a_child_apply_in_any_order() {
     }
 }
 
-/// A rule that allows one path permits nothing else.
 #[tokio::test(start_paused = true)]
 async fn allowed_path_does_not_allow_others() {
     let mut scene = AttackScene::new().policy(

@@ -47,7 +47,6 @@ fn configuration_behind_links_is_not_loaded() {
     assert_eq!((config, agent), (true, true), "{err}");
 }
 
-/// A configuration for the tests of `config set`.
 const TURNS: &str = "limits:\n  turns: 7\n";
 
 /// `config set` writes a new file and renames it. It does not write through a hard or symbolic link, at the final name

@@ -6,7 +6,6 @@ use std::sync::MutexGuard;
 use super::scene::*;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
-/// A request as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
@@ -87,7 +86,6 @@ impl LoginServer {
         all.into_iter().filter(|request| request.method == method && request.target.starts_with(target)).collect()
     }
 
-    /// Sets the lifetimes of tokens, of a login and of a renewal.
     pub(crate) fn lasts(&self, lasts: [u64; 2]) {
         self.state().lasts = lasts;
     }
@@ -106,7 +104,6 @@ impl LoginServer {
         self.state().refuses_renewal = true;
     }
 
-    /// Returns the tokens issued so far.
     pub(crate) fn tokens(&self) -> Vec<String> {
         let count = self.state().tokens;
         (1..=count).flat_map(|number| [access(number), renewing(number)]).collect()
@@ -247,7 +244,6 @@ fn created(body: &Value) -> RawAnswer {
     ("201 Created", JSON.to_owned(), body.to_string())
 }
 
-/// Returns the metadata of an authorization server at `base`.
 pub(crate) fn metadata(base: &str) -> Value {
     json!({
         "issuer": base, "authorization_endpoint": format!("{base}/authorize"), "token_endpoint": format!("{base}/token"),

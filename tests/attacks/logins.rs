@@ -280,7 +280,6 @@ async fn token_for_other_servers_is_announced() {
     }
 }
 
-/// Sends an endless response.
 fn endless(stream: &mut TcpStream) {
     drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{"));
     while stream.write_all(&[b' '; 4096]).is_ok() {}

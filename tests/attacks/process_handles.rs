@@ -48,7 +48,6 @@ async fn assert_refused(host: &RunningHost, who: &str, session: SessionId, count
     assert!(failed, "{who}: {results:#?}");
 }
 
-/// Returns the names by which a session could call a process.
 fn names_of(process: SessionId) -> [String; 3] {
     [process.short().0.to_string(), process.to_string(), format!("task_{process}")]
 }
@@ -60,7 +59,6 @@ async fn state_of(host: &RunningHost, process: SessionId) -> (bool, usize, usize
     (count("call_finished") > 0, count("run_opened"), count("run_ended"))
 }
 
-/// Waits until `owner` has started its process, and returns it.
 async fn started_process(host: &RunningHost, owner: SessionId) -> SessionId {
     assert!(until(|| !host.children(owner).is_empty()).await, "the process did not start");
     let process = host.descendant(owner, 1);

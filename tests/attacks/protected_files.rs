@@ -7,7 +7,6 @@ use subtend_tools::sandbox::{self, SandboxStrength};
 use crate::cli::call::{CommandOutput, RunningCommand, User};
 use crate::cli::serve::serve_with;
 
-/// Options that allow everything in the workspace, commands and the network.
 const ALLOW_ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
 
 /// Runs a model that makes these calls; each event is on stdout.

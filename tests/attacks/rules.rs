@@ -25,7 +25,6 @@ fn rule_without_effect_is_refused() {
     assert_eq!(["docs/deep/made", "other"].map(|path| user.workspace().join(path).exists()), [true, false]);
 }
 
-/// Permissions of an agent's file that have no effect are reported.
 #[test]
 fn permissions_without_effect_are_reported() {
     let user = User::new();

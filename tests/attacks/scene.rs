@@ -36,7 +36,6 @@ use subtend_tools::registry::LiveTools;
 use subtend_tools::workspace::Workspace;
 use tempfile::TempDir;
 
-/// The text that no attack may read.
 pub(crate) const SECRET: &str = "the-hidden-word";
 
 type Rules<'a> = &'a [(&'a str, &'a str, Verdict)];
@@ -335,7 +334,6 @@ impl RunningHost {
         results.into_iter().map(|(_, text)| text).collect()
     }
 
-    /// Returns whether the session's model was called.
     pub(crate) fn has_request(&self, of: SessionId) -> bool {
         self.seen.lock().expect("not poisoned").contains_key(&of)
     }

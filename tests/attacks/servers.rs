@@ -387,7 +387,6 @@ fn servers_end_with_a_killed_host() {
     within_seconds("the server did not end", || (!pid.exists()).then_some(()));
 }
 
-/// Polls `found` for some seconds and returns its first value; panics with `what`.
 #[cfg(target_os = "linux")]
 fn within_seconds<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
     for _ in 0..1_000 {

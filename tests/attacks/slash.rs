@@ -6,7 +6,6 @@ use crate::cli::call::{CommandOutput, RunningCommand, User};
 
 const SECRET: &str = "the-hidden-word";
 
-/// A model that answers with its prompt.
 fn echo(user: &User) -> String {
     user.script(&json!({"rules": [{"agent": "*", "steps": [{"text": "{prompt}", "repeat": true}]}]}).to_string())
 }

@@ -51,7 +51,6 @@ pub(crate) fn serve(
     port
 }
 
-/// Reads a request with its body.
 fn request(stream: &mut impl Read) -> Option<String> {
     let (mut text, mut piece) = (String::new(), [0; 65_536]);
     loop {

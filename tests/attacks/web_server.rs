@@ -32,7 +32,6 @@ impl WebServer {
         Self { port, heads }
     }
 
-    /// Answers every request with this page.
     pub(crate) fn page(headers: &str, body: impl Into<Vec<u8>>) -> Self {
         let (headers, body) = (headers.to_owned(), body.into());
         Self::start(move |_, stream| send(stream, "200 OK", &headers, &body))

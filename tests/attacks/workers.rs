@@ -299,7 +299,6 @@ fn start_worker(user: &User, address: &str, command: &str) -> RunningCommand {
 
 const LEASED: &str = r#"{"call":"c","tool":"pay","token":"k","lease_ms":2000,"attempt":1,"max_bytes":1000,"args":{}}"#;
 
-/// Polls `found` for some seconds.
 #[cfg(target_os = "linux")]
 fn eventually<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
     for _ in 0..2_000 {
@@ -412,7 +411,6 @@ fn worker_pauses_between_failed_requests() {
         });
         let worker = start_worker(&User::new(), &address, "pay=true");
         let times: Vec<Instant> = asks.iter().take(4).collect();
-        // Two signals of one kind could arrive as one.
         worker.signal("INT");
         worker.signal("TERM");
         worker.done();

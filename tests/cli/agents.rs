@@ -255,7 +255,6 @@ fn unknown_dialect_is_refused_with_a_suggestion() {
     assert!(script.contains("subagent task spawn spawn_task minion"), "dialects are not completed");
 }
 
-/// The guide's page of each dialect names every tool and parameter of its schema.
 #[test]
 fn guide_page_of_each_dialect_names_its_parameters() {
     let user = User::new();

@@ -16,7 +16,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
-/// The last line of an output, as JSON.
 pub(crate) fn last_event(out: &str) -> Value {
     serde_json::from_str(out.lines().last().expect("a line")).expect("json")
 }
@@ -72,7 +71,6 @@ impl User {
         write(&self.workspace().join(path), text);
     }
 
-    /// Writes an agent whose runs resume after a restart.
     pub(crate) fn resumable_agent(&self, name: &str, mode: &str) {
         let text = format!("---\nmode: {mode}\ndescription: Resumes.\non_restart: resume\n---\nWork.\n");
         self.file(&format!(".subtend/agents/{name}.md"), &text);

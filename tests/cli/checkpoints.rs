@@ -13,7 +13,6 @@ fn rules(user: &User, rules: &Value) -> String {
     user.script(&json!({ "rules": rules }).to_string())
 }
 
-/// Returns a script with the steps of the only agent.
 fn script(user: &User, steps: &[Value]) -> String {
     rules(user, &json!([{"agent": "*", "steps": steps}]))
 }

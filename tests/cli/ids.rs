@@ -35,7 +35,6 @@ const VERBS: [&str; 27] = [
     "delete ID --yes",
 ];
 
-/// Verbs that need a host.
 const HOSTED: [&str; 2] = ["attach ID", "agents reload ID"];
 
 /// Returns the verbs that take a session or a message, as listed in the reference.

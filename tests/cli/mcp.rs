@@ -13,7 +13,6 @@ fn user_of(server: &LoginServer) -> User {
     user
 }
 
-/// Logs in as a user does; returns the output of the command.
 fn login(user: &User, args: &[&str]) -> CommandOutput {
     logged_in(user.start(&[&["mcp", "login", "notes"], args].concat()))
 }
@@ -40,7 +39,6 @@ fn state(user: &User) -> Value {
     user.json(&["mcp", "status", "--json"])[0]["state"].clone()
 }
 
-/// Returns all files below a folder, as text.
 fn texts(folder: &Path) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

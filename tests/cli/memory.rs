@@ -40,7 +40,6 @@ fn idle_size() -> u64 {
     })
 }
 
-/// Calls the command with an address space of `kib` KiB.
 fn call_with_address_space(user: &User, args: &[&str], kib: u64) -> CommandOutput {
     let call = user.command(args);
     let mut shell = Command::new("sh");
@@ -88,7 +87,6 @@ fn flood(head: &'static str, piece: Vec<u8>) -> String {
     url
 }
 
-/// A server that reads each request, and answers it with `body`.
 fn answering(body: String) -> String {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", server.local_addr().expect("its address"));

@@ -75,7 +75,6 @@ fn session() -> (User, EchoServer, String) {
     (user, server, id)
 }
 
-/// Writes a script that repeats one answer; returns its model.
 fn repeating_script(user: &User, text: &str) -> String {
     user.script(&json!({"rules": [{"agent": "*", "steps": [{"text": text, "repeat": true}]}]}).to_string())
 }

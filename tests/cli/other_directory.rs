@@ -2,10 +2,8 @@
 
 use super::call::*;
 
-/// A script that answers every input.
 const DONE: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
 
-/// A script whose second answer writes a file.
 const WRITES: &str = r#"{ "rules": [ { "agent": "*", "steps": [
     { "text": "done" },
     { "calls": [ { "tool": "write", "args": { "path": "made.txt", "content": "made" } } ] },

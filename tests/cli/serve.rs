@@ -91,7 +91,6 @@ impl ServedHost {
         (reply.status, reply.json()["code"].clone())
     }
 
-    /// Opens a session with an input and waits for the end of its run.
     pub(crate) fn completed_session(&self, text: &str) -> String {
         let opened = self.unix("POST /v1/sessions", &json!({"input": {"text": text}}).to_string());
         assert_eq!(opened.status, 201, "{opened:?}");

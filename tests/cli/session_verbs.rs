@@ -1,6 +1,5 @@
 use super::call::*;
 
-/// A model that repeats its last input.
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
 
 struct AnsweredSession {

@@ -101,7 +101,6 @@ fn killed_run_ends_as_lost_and_is_reported_at_the_next_start() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// Kills a command during a run that resumes after a restart, and returns its session.
 fn killed_with_a_resumable_run(user: &User) -> String {
     user.resumable_agent("steady", "primary");
     let model = user.script(HANG);

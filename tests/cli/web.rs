@@ -3,7 +3,6 @@
 use super::call::*;
 use crate::attacks::web_server::{WebServer, send};
 
-/// Writes the user's own configuration.
 fn write_config(user: &User, text: &str) {
     let file = user.config().join("subtend/subtend.yaml");
     std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
@@ -15,7 +14,6 @@ fn run_call(user: &User, call: serde_json::Value, more: &[&str]) -> String {
     run_rules(user, json!([{"agent": "*", "steps": [{"calls": [call]}, {"text": "over"}]}]), more)
 }
 
-/// Runs a model with these rules and returns the transcript.
 fn run_rules(user: &User, rules: serde_json::Value, more: &[&str]) -> String {
     let model = user.script(&json!({ "rules": rules }).to_string());
     let store = format!("redb:{}", user.data().display());

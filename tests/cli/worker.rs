@@ -53,7 +53,6 @@ fn run(user: &User) -> RunningCommand {
     user.start(&["run", "--quiet", "--allow", "tool:pay", "--allow", "tool:seek", "go"])
 }
 
-/// Waits until `seen` returns a value.
 fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
     for _ in 0..MAX_CHECKS {
         if let Some(seen) = seen() {
@@ -64,14 +63,12 @@ fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
     panic!("timeout: {what}");
 }
 
-/// Returns the call that a worker has begun.
 fn begun_call(host: &ServedHost, worker: &str) -> Option<Value> {
     let view = host.unix("GET /v1/workers", "").json();
     let calls = view["calls"].as_array().expect("calls").clone();
     calls.into_iter().find(|call| call["state"] == "running" && call["worker"] == worker)
 }
 
-/// Waits until a worker has begun a call; returns its row.
 fn wait_for_begun_call(host: &ServedHost, worker: &str) -> Value {
     until("a running call", || begun_call(host, worker))
 }

@@ -93,13 +93,11 @@ fn copy(from: &Path, to: &Path) {
     assert!(done.success());
 }
 
-/// Returns the directory of a node for a shard.
 fn shard_dir(cluster: &Cluster, node: usize, shard: &str) -> PathBuf {
     let name = &cluster.nodes[node].name;
     cluster.path(&format!("data-{name}/postgres/node-{name}/{shard}"))
 }
 
-/// Returns the LSN in the local watermark of a node for a shard.
 fn watermark_lsn(cluster: &Cluster, node: usize, shard: &str) -> u64 {
     let bytes = std::fs::read(shard_dir(cluster, node, shard).join("WATERMARK")).unwrap_or_default();
     let slot = |at: usize| Some(u64::from_be_bytes(bytes.get(at + 4..at + 12)?.try_into().unwrap()));

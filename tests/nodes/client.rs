@@ -23,7 +23,6 @@ pub(crate) struct Streamed {
 }
 
 impl NodeClient {
-    /// Sends a request to a node; reads the status and the JSON of the response.
     pub(crate) fn ask(&self, port: u16, request: &str, headers: &str, body: &str) -> Result<(u16, Value)> {
         let mut answer = self.open(port, request, headers, body)?;
         let mut text = String::new();
@@ -33,7 +32,6 @@ impl NodeClient {
         Ok((answer.status, json))
     }
 
-    /// Sends a request and returns the streamed response.
     pub(crate) fn open(&self, port: u16, request: &str, headers: &str, body: &str) -> Result<Streamed> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;

@@ -45,7 +45,6 @@ pub(crate) struct NodeProcess {
     pub(crate) child: Option<Child>,
 }
 
-/// Returns the command of this build.
 pub(crate) fn this_version() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_subtend"))
 }
@@ -70,17 +69,14 @@ const SCRIPT: &str = r#"{ "leaves_process": true, "rules": [
 ] }"#;
 
 impl Cluster {
-    /// Starts `count` nodes that share `shards` shards.
     pub(crate) fn start(count: usize, shards: u16) -> Self {
         Self::start_with_args(count, shards, &[])
     }
 
-    /// Starts nodes with more arguments.
     pub(crate) fn start_with_args(count: usize, shards: u16, args: &[&'static str]) -> Self {
         Self::start_with(count, shards, LEASE, this_version(), args)
     }
 
-    /// Starts nodes with leases of `lease` seconds.
     pub(crate) fn with_lease(count: usize, shards: u16, lease: u64) -> Self {
         Self::start_with(count, shards, lease, this_version(), &[])
     }
@@ -114,7 +110,6 @@ impl Cluster {
         cluster
     }
 
-    /// Starts one more node; returns its number.
     pub(crate) fn add_node(&mut self, program: PathBuf, args: &[&'static str], shards: u16) -> usize {
         let number = self.nodes.len();
         let port = crate::server::port();
@@ -148,7 +143,6 @@ impl Cluster {
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     }
 
-    /// Starts the process of a node.
     pub(crate) fn start_node(&mut self, number: usize, shards: u16) {
         let node = &self.nodes[number];
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.path(&node.name)).unwrap();

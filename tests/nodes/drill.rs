@@ -92,7 +92,6 @@ struct Drill {
     totals: DrillTotals,
 }
 
-/// Totals of the drills of some clusters.
 #[derive(Default)]
 struct DrillTotals {
     failovers: Vec<Duration>,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The state of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Healthy = 0,
@@ -58,7 +57,6 @@ impl Proxy {
         self.state.network.store(network as u8, Ordering::SeqCst);
     }
 
-    /// Returns the number of lost replies.
     pub(crate) fn lost(&self) -> u32 {
         self.state.lost.load(Ordering::SeqCst)
     }

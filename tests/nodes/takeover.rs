@@ -8,7 +8,6 @@ use crate::cluster::{Cluster, LEASE, STORE_FAILED, owned, shares, this_version};
 use crate::history;
 use crate::proxy::Network;
 
-/// Shuts the cluster down and checks every shard.
 fn shut_down_and_check(cluster: &mut Cluster) {
     cluster.end();
     history::check(&cluster.server);
@@ -69,7 +68,6 @@ fn d2_node_without_its_database_stops() {
         cluster.wait_for(|_| owned(&cluster.members(owner)) == 0);
         cluster.nodes[owner].proxy.set(Network::Healthy);
         cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
-        // Send a request through the disconnected node.
         assert_eq!(cluster.outcome(owner, &session), "completed");
         shut_down_and_check(&mut cluster);
     }

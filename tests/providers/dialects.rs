@@ -17,7 +17,6 @@ const ROOT: &str = "Kestrel";
 /// A tool that the model must call, and a function from the results so far to the arguments.
 type ScriptedCall = (&'static str, fn(&[String]) -> Value);
 
-/// Returns a schema for a short text of the model's choice.
 fn free_text() -> Value {
     json!({"type": "string", "minLength": 3, "maxLength": 30})
 }
@@ -31,7 +30,6 @@ fn object_schema(properties: Value) -> Value {
     json!({"type": "object", "properties": properties, "required": names, "additionalProperties": false})
 }
 
-/// Returns the results of calls in the request, in order.
 fn results(protocol: Protocol, body: &Value) -> Vec<String> {
     let messages = messages_of(protocol, body);
     let parts = messages.iter().flat_map(|message| &message.parts);
@@ -144,7 +142,6 @@ fn ended<'a>(conversation: &DialectConversation, well: &'a str, ill: &'a str) ->
     if end[0]["outcome"] == "completed" { well } else { ill }
 }
 
-/// Returns each of the root's calls, with the arguments that the model wrote.
 fn calls(conversation: &DialectConversation) -> Vec<(String, Value)> {
     let answers = conversation.stored[0].of("turn_answered");
     let all = answers.clone().into_iter().flat_map(|answer| answer["calls"].as_array().cloned().unwrap_or_default());

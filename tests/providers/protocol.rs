@@ -11,7 +11,6 @@ pub(crate) enum Protocol {
     Ollama,
 }
 
-/// Variables with keys.
 const KEYS: [&str; 3] = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"];
 /// Variables that would redirect a call.
 const PROXIES: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];

@@ -124,7 +124,6 @@ fn pass(mut client: TcpStream, route: &dyn Route, noted: &Mutex<Vec<Exchange>>) 
     }
 }
 
-/// Returns head and body, once the head is complete.
 fn split(bytes: &[u8]) -> Option<(HttpMessage, &[u8])> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     Some((HttpMessage::head(&mut &bytes[..end])?, &bytes[end..]))

@@ -24,7 +24,6 @@ tools:
       review: {description: Reviews one file., message: 'Review {path}.', systemPrompt: You review., enabledTools: [read]}
 ";
 
-/// The tools of each dialect, with the JSON Schemas of their parameters.
 #[test]
 fn tools_of_dialects_match_their_snapshot() {
     let mut page = Page::new();
