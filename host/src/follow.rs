@@ -307,8 +307,7 @@ mod tests {
     use super::*;
     use crate::HostOptions;
 
-    /// Reads the records of eight answers of `bytes` bytes. Returns the number of records, the number of reads, and the
-    /// largest size of a read.
+    /// Reads the records of eight answers of `bytes` bytes. Returns how many, in how many reads, and the largest read.
     async fn reads(bytes: usize) -> (usize, usize, u64) {
         let model = fn_model("script", move |_, _| async move { Ok(Answer::of_text("x".repeat(bytes))) });
         let options = Options { titles: false, summaries: false, ..Options::default() };

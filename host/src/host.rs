@@ -120,9 +120,8 @@ struct SessionsByKey {
 }
 
 impl SessionsByKey {
-    /// Adds the session that a command is about to create. If another command has created a session with the same key,
-    /// returns that session instead. Forgets old keys without a session, because a client may send any number of
-    /// refused commands.
+    /// Adds the session that a command is about to create, or returns the one that another created with the same key.
+    /// Forgets old keys without a session, because a client may send any number of refused commands.
     fn add<E>(
         &mut self,
         id: SessionId,
@@ -212,8 +211,7 @@ impl Host {
         &self.inner.reads
     }
 
-    /// Returns this host for a stream that outlives the current request. Its reads count as those of the request's
-    /// sender.
+    /// Returns this host for a stream that outlives the request. Its reads count as those of the request's sender.
     pub(crate) fn for_stream(&self) -> Self {
         Self { stream_sender: reads::sender(), ..self.clone() }
     }

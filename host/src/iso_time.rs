@@ -1,13 +1,11 @@
 //! Times of tasks as text (ISO 8601, UTC): `2026-11-24T08:58:15.000Z`. Texts of equal length sort as their times do.
 
-/// Days from 0000-03-01 to 1970-01-01. The calculation uses years that begin in March, so that a leap day is the last
-/// day of its year.
+/// Days from 0000-03-01 to 1970-01-01. Years begin in March here, so that a leap day is the last day of its year.
 const DAYS_TO_1970: i64 = 719_468;
 /// Number of days in 400 years, after which the calendar repeats.
 const DAYS_OF_400_YEARS: i64 = 146_097;
 const MS_OF_DAY: i64 = 86_400_000;
-/// 9999-12-31T23:59:59.999Z. A damaged record may contain any number, and the text has room for four digits of the
-/// year.
+/// 9999-12-31T23:59:59.999Z. A damaged record may contain any number, and the text has room for four digits.
 const MAX_MS: i64 = 253_402_300_799_999;
 
 /// Returns the text of a Unix time in ms. Times before 1970 and after 9999 are clamped.

@@ -243,8 +243,7 @@ where
     let answer = move |request: hyper::Request<Incoming>| {
         let answering = state.answer();
         let response = router.clone().oneshot(request.map(|body| Body::new(RequestBody::new(body, state.clone()))));
-        // Boxed, because hyper reserves memory for the future as long as the connection is open, even while a stream is
-        // sent.
+        // Boxed: hyper reserves memory for the future while the connection is open, even while a stream is sent.
         Box::pin(response.map_ok(|response| response.map(|body| RouterBody::new(body, answering))))
     };
     http1::Builder::new()

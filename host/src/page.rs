@@ -228,8 +228,7 @@ fn show_invisible(html: String) -> String {
     parts.fold(first, |html, part| html + "&lt;U+" + &part.replacen('>', "&gt;", 1))
 }
 
-/// Renders a fragment, or a notice if it has too much HTML. If the template fails, logs the error and returns an empty
-/// text.
+/// Renders a fragment, or a notice if it has too much HTML. If the template fails, logs that and returns nothing.
 fn render_fragment(view: &impl Template) -> String {
     let bounded = |html: String| match html.len() {
         bytes if bytes > bounds::MAX_HTML_BYTES => {

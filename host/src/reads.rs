@@ -100,8 +100,7 @@ impl Default for ReadPermits {
 
 /// The threads that read for event streams. They start with the first read and end when idle.
 ///
-/// The allocator caches memory for each thread. The runtime's pool may have hundreds of threads, so these reads use a
-/// small pool of their own.
+/// The allocator caches memory per thread, so these reads do not use the hundreds of threads of the runtime's pool.
 #[derive(Debug)]
 struct StreamThreads(OnceLock<Option<Runtime>>);
 
@@ -197,8 +196,7 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
 }
 
 impl ReadPermits {
-    /// Runs a read of many sessions with a permit. For requests whose body must arrive first: they must not hold a
-    /// permit meanwhile.
+    /// Runs a read of many sessions with a permit, for requests that must not hold one while their body arrives.
     pub(crate) async fn read_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         self.run(ReadKind::Store, read).await
     }
@@ -207,8 +205,7 @@ impl ReadPermits {
         self.run(ReadKind::Session, read).await
     }
 
-    /// Runs a read of a live view or an event stream. Waits for a permit without a time limit: a late stream misses
-    /// nothing.
+    /// Runs a read of a live view or an event stream. Waits for a permit without a limit: a late stream misses nothing.
     pub(crate) async fn read_for_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
         let own = self.for_sender(sender());
         // The semaphores are never closed.
@@ -336,8 +333,7 @@ mod tests {
         assert_eq!(read.await.expect("it ran"), Ok(()));
     }
 
-    /// A thousand concurrent reads of streams use only the stream threads. The control: a live view reads on a thread
-    /// of the runtime.
+    /// A thousand concurrent reads of streams use only their threads. The control: a live view uses one of the runtime.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn reads_of_streams_use_few_threads() {
         fn thread() -> (std::thread::ThreadId, Option<String>) {

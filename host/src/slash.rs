@@ -73,8 +73,7 @@ mod tests {
         }
     }
 
-    /// A client makes the host read command files endlessly. The controls: with a permit they are read, and other texts
-    /// cause no read.
+    /// A client makes the host read command files endlessly. The controls: a permit, and texts that cause no read.
     #[tokio::test]
     async fn reading_command_files_needs_a_permit() {
         let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());

@@ -78,8 +78,7 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Returns random bytes that are not all zero. If the system cannot supply any, returns a constant, and ids in logs are
-/// not unique.
+/// Returns random bytes, not all zero. Without any from the system, returns a constant: ids in logs are not unique then.
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     match getrandom::fill(&mut bytes) {

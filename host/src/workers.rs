@@ -112,8 +112,7 @@ impl Workers {
         self.inner.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a call of one of `tools` and leases it to `worker`. Once `may` returns false, leases nothing and waits
-    /// forever.
+    /// Waits for a call of one of `tools` and leases it to `worker`. Once `may` returns false, waits forever.
     ///
     /// # Cancel safety
     /// If the future is dropped, no call is leased.
@@ -225,8 +224,7 @@ async fn sleep_until(until: Option<Instant>) {
     }
 }
 
-/// A call whose result is awaited. Dropping it removes the call and its lease; the runtime does so after the grace
-/// period of a cancel.
+/// A call whose result is awaited. The runtime drops it, with its lease, after the grace period of a cancel.
 struct QueuedCall {
     workers: Workers,
     no: u64,

@@ -217,8 +217,7 @@ async fn concurrent_changes_do_not_restore_revoked_tokens() {
     at.end().await;
 }
 
-/// The policy of the host requires an approval before a child is started. The control: a token with scope `admin` can
-/// replace that policy.
+/// The policy of the host requires an approval for a child. The control: a token of scope `admin` replaces the policy.
 #[tokio::test]
 async fn client_cannot_remove_asks_of_the_host() {
     let mut rules = HostPolicy::default_for_workspace();
@@ -401,8 +400,7 @@ async fn turns_of_an_input_cannot_exceed_the_session_limit() {
     at.end().await;
 }
 
-/// A client with a token opens a session with too many rules, each of which every call would check. The control: 2,000
-/// rules.
+/// A client with a token opens a session with too many rules, all checked for each call. The control: 2,000 rules.
 #[tokio::test]
 async fn rules_of_a_new_session_are_bounded() {
     let at = Guarded::new().await;
@@ -417,8 +415,7 @@ async fn rules_of_a_new_session_are_bounded() {
     at.end().await;
 }
 
-/// Another server on the same host name sets a cookie, which a browser may send first. The controls: only that cookie,
-/// and only the login.
+/// Another server on the same host name sets a cookie that is sent first. The controls: only that one, only the login.
 #[tokio::test]
 async fn planted_cookie_does_not_hide_a_login() {
     let at = Guarded::new().await;

@@ -11,8 +11,7 @@ async fn send_keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> 
     request(app, Method::POST, path, &[JSON, ("idempotency-key", key)], &body.to_string()).await
 }
 
-/// A repeated key returns its session only for the same request. Otherwise a request could get a session with rights
-/// that it did not name.
+/// A repeated key returns its session only for the same request; another could get rights that it did not name.
 #[tokio::test]
 async fn key_of_an_opening_with_other_rights_is_refused() {
     let (host, app) = hosted().await;
@@ -34,8 +33,7 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
         let reply = send_keyed(&app, "/v1/sessions", "k", &attack).await;
         assert_eq!(reply.problem(), (422, "idempotency_key_reused".to_owned()), "{attack}: {}", reply.body);
     }
-    // The controls: the same request, even with an input, gets the same session; a failed command does not use up its
-    // key.
+    // The controls: the same request, even with an input, gets the session; a failed command frees its key.
     let again = send_keyed(&app, "/v1/sessions", "k", &open).await;
     assert_eq!((again.status.as_u16(), &again.json()["session"]["id"]), (200, &first.json()["session"]["id"]));
     assert_eq!(send_keyed(&app, "/v1/sessions", "f", &json!({"agent": "unknown"})).await.status, 422);
@@ -43,8 +41,7 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
     finish(host, app).await;
 }
 
-/// Keys of sessions, tasks and branches are separate: a command of another kind neither uses up a key nor reaches its
-/// session.
+/// Keys of sessions, tasks and branches are separate: no command uses up a key, or reaches a session, of another kind.
 #[tokio::test]
 async fn each_kind_of_command_has_its_own_keys() {
     let (host, app, id) = hosted_with("one").await;
@@ -145,8 +142,7 @@ async fn body_with_too_many_json_values_is_refused() {
         assert_eq!(reply.problem(), (413, "too_large".to_owned()), "{method} {path}: {}", reply.body);
     }
     assert_eq!(get(&app, "/v1/sessions").await.json(), sessions);
-    // The controls: the maximum number of values that metadata of 64 KiB can have, and a body of the same size with one
-    // text.
+    // The controls: the most values that metadata of 64 KiB can have, and a body of the same size with one text.
     let most = json!({"metadata": {"a": vec![json!({}); 21_000]}});
     assert_eq!(request(&app, Method::PATCH, &session, &[JSON], &most.to_string()).await.status, 200);
     let long = json!({"text": "{},".repeat(30_000)});

@@ -201,8 +201,7 @@ async fn run_to_end(app: &axum::Router, path: &str, text: &str) -> u64 {
     run
 }
 
-/// Interrupts, closes, rolls back and switches. After each, sends a command that a repetition would undo. Returns the
-/// requests.
+/// Interrupts, closes, rolls back and switches, each followed by a command that a repetition would undo.
 async fn send_controls(app: &axum::Router, path: &str) -> Vec<(String, Value)> {
     let none = json!({});
     assert!(post(app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
@@ -283,8 +282,7 @@ async fn response_names_the_trace_of_its_request() {
     finish(host, app).await;
 }
 
-/// Two commands have the same key, in both orders, even with the same text. The control: each repeated command gets its
-/// first receipt.
+/// Two commands have the same key, in both orders, even with the same text. The control: a repetition gets its receipt.
 #[tokio::test]
 async fn key_of_one_command_is_refused_for_another_with_equal_text() {
     let (host, app, id) = hosted_with("one").await;

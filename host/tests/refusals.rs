@@ -1,5 +1,4 @@
-//! Requests that are malformed, oversized, unauthenticated, cross-origin or replayed are refused with a problem and
-//! change nothing.
+//! Malformed, oversized, unauthenticated, cross-origin and replayed requests are refused with a problem and no effect.
 
 use crate::support::*;
 
@@ -262,8 +261,7 @@ async fn login_link_opens_one_browser_and_guards_its_commands() {
     finish(host, app).await;
 }
 
-/// A body of `POST /v1/sessions`, and the status and code with the scope `act`, with the scope `admin`, and on the Unix
-/// socket.
+/// A body of `POST /v1/sessions`, and the status and code with the scopes `act` and `admin`, and on the Unix socket.
 type Reach<'a> = (&'a str, [(u16, &'a str); 3]);
 
 #[tokio::test]
@@ -355,8 +353,7 @@ async fn parameters_of_lists_without_pages_are_refused() {
     end(host).await;
 }
 
-/// A too long wait, and a record before the first, are refused with the permitted values. The controls: the longest
-/// wait, and the first record.
+/// A too long wait and a record before the first are refused. The controls: the longest wait, and the first record.
 #[tokio::test]
 async fn wait_and_record_out_of_range_are_refused() {
     let host = host(&Memory::new()).await;
@@ -378,8 +375,7 @@ async fn wait_and_record_out_of_range_are_refused() {
     end(host).await;
 }
 
-/// Only the owner of the store may read its rows, over the Unix socket. Clients with tokens read sessions through other
-/// resources.
+/// Only the owner of the store may read its rows, over the Unix socket. Tokens read sessions by other resources.
 #[tokio::test]
 async fn rows_of_the_store_are_read_on_the_socket_only() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -93,8 +93,7 @@ fn operations() -> Vec<String> {
     all
 }
 
-/// Sends a request. Returns the status and, for a refusal, the code. Drops other responses unread, because streams have
-/// no end.
+/// Sends a request; returns the status, and the code of a refusal. Drops other responses unread: streams have no end.
 async fn send(app: &Router, operation: &str, token: Option<&str>) -> (u16, String) {
     let (method, path) = operation.split_once(' ').expect("a path");
     let body = match path {
@@ -156,8 +155,7 @@ async fn token_is_refused_operations_outside_its_scope() {
     end(host).await;
 }
 
-/// A path in another spelling may need a smaller scope, so it must not lead to the same resource. The control: the
-/// normal spelling.
+/// Another spelling of a path may need a smaller scope, so it must find no resource. The control: the normal spelling.
 #[tokio::test]
 async fn other_spellings_of_a_path_find_no_resource() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -75,8 +75,7 @@ async fn r6_task_of_a_session_is_polled_and_cancelled() {
     finish(host, app).await;
 }
 
-/// A session that may not start agents is refused as a parent, as is a deleted one. The control: the parent of that
-/// session may start the agent.
+/// A session that may not start agents, or is deleted, is refused as a parent. The control: the parent of that session.
 #[tokio::test]
 async fn r6_task_needs_a_parent_that_may_start_its_agent() {
     let (host, app, parent) = hosted_with("one").await;

@@ -310,8 +310,7 @@ async fn d6_results_are_bounded_and_models_read_errors() {
     finish(host, app).await;
 }
 
-/// A waiting request keeps its body in memory, so only completions may be large. The control: with a small body, the
-/// lease is renewed.
+/// A waiting request keeps its body in memory: only completions may be large. The control: a small one renews a lease.
 #[tokio::test(start_paused = true)]
 async fn large_body_of_a_renewal_is_refused() {
     let host = host(&Memory::new(), InjectedBug::default()).await;

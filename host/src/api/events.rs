@@ -208,8 +208,7 @@ struct Open<E> {
     _counted: Streaming,
 }
 
-/// Streams `events` until the host ends. Reads events only when the connection can accept them, so a slow client delays
-/// only itself.
+/// Streams `events` until the host ends. Reads them only as the connection accepts them: a slow client delays itself.
 fn stream_of(host: &Host, events: impl EventSource) -> Response {
     // Boxed, so that idle streams use little memory.
     let open = Box::new(Open { events, host: host.for_stream(), _counted: host.metrics().count_stream() });

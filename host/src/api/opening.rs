@@ -155,16 +155,14 @@ impl NewSession {
         Ok((options, self.input))
     }
 
-    /// Refuses options for which the sender lacks rights. Clients of the Unix socket have all rights, because their
-    /// user could open the store directly.
+    /// Refuses options for which the sender lacks rights. The Unix socket has all: its user could open the store.
     fn check_rights(&self, sender: Option<Sender>) -> Result<(), Problem> {
         let Some(sender) = sender else { return Ok(()) };
         if !self.servers.is_empty() || is_script(&self.model) {
             let why = "`servers` and scripted models are for the Unix socket only: leave them out";
             return Err(Problem::forbidden(why));
         }
-        // A list of models needs an environment of its own, which has the configuration of the directory and not the
-        // options of the host.
+        // The environment of a list of models has the configuration of the directory, not the options of the host.
         let reaches = self.workspace.is_some() || !self.allow.is_empty() || is_loaded(&self.model);
         match sender {
             Sender::Token(grant) if reaches && grant.scope() < TokenScope::Admin => {

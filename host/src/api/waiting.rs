@@ -100,8 +100,7 @@ mod tests {
         result.map_err(|problem| (problem.status, problem.code))
     }
 
-    /// A request that waits reads its session before and after the wait. The controls: with a permit, both reads
-    /// succeed.
+    /// A request that waits reads its session before and after. The controls: with a permit, both reads succeed.
     #[tokio::test]
     async fn wait_needs_a_permit_for_each_of_its_reads() {
         let host = host().await;

@@ -37,9 +37,8 @@ struct BodyShare {
 }
 
 impl BodyBudget {
-    /// Counts the bytes of the body of `request` as they arrive, until body and request are dropped: a gateway keeps
-    /// both for a retry. Cancels `full` and stops reading when the sender, or all senders together, have used up the
-    /// budget.
+    /// Counts the bytes of the body of `request` as they arrive, until both are dropped: a gateway keeps them to retry.
+    /// Cancels `full` and stops reading when the sender, or all senders together, have used up the budget.
     pub(super) fn count(&self, mut request: Request, sender: Hash, full: &CancellationToken) -> Request {
         let headers = request.headers();
         let length = headers.get(header::CONTENT_LENGTH);
@@ -118,8 +117,7 @@ pub(super) fn busy_problem() -> Problem {
 mod tests {
     use super::*;
 
-    /// A gateway keeps a request while it waits for the owner of a shard. The control: a dropped request frees its
-    /// budget.
+    /// A gateway keeps a request while it waits for a shard's owner. The control: a dropped request frees its budget.
     #[tokio::test]
     async fn body_counts_until_its_request_is_dropped() {
         const MIB: usize = 1 << 20;

@@ -30,8 +30,7 @@ const ANSWERING: u8 = 1;
 /// The router has ended a response, but its last bytes may not have been written.
 const ENDED: u8 = 2;
 
-/// Whether a connection currently writes a response of the router or one of hyper. Shared by the service, the bodies
-/// and the stream of the connection.
+/// Whether a connection writes a response of the router or one of hyper. Shared by service, bodies and stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResponseState(Arc<ResponseProgress>);
 

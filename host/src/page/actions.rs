@@ -1,5 +1,4 @@
-//! Actions of users as POST forms. Browsers without scripts are redirected to the session; with htmx, the page shows
-//! the result.
+//! Actions of users as POST forms. Browsers without scripts are redirected to the session; htmx shows the result.
 
 use axum::Extension;
 use axum::extract::State;
@@ -249,8 +248,7 @@ pub(super) async fn compact(
     Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
-/// The last record that changed the visible messages when the page was shown. A later compaction must not be undone in
-/// its place.
+/// The last record that changed the visible messages on the page. A later compaction must not be undone in its place.
 #[derive(Debug, Deserialize)]
 pub(super) struct ShownHistory {
     revised: u64,

@@ -95,8 +95,7 @@ pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
     words::line(&format!("{name} {input}"))
 }
 
-/// Describes the activity of a session from its records and phase. Returns an empty text if the phase alone says
-/// enough.
+/// Describes the activity of a session from records and phase. Returns an empty text if the phase alone is enough.
 pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String {
     let mut open = OpenWork::default();
     records.iter().for_each(|stored| open.add(&stored.record));

@@ -105,8 +105,7 @@ pub(super) struct NewestItems {
     pub(super) items: Vec<Item>,
 }
 
-/// Renders the newest entries of a transcript: at most `most`, within the bound of a view, and without queued inputs. The
-/// page shows those as the queue.
+/// Renders the newest entries: at most `most`, within the bound of a view, without inputs that the queue shows.
 pub(super) fn newest<'a>(
     runtime: &Runtime,
     of: &'a Transcript,
@@ -403,8 +402,7 @@ fn steps(group: &Group) -> Vec<ActivityStep> {
     group.blocks.iter().map(step).collect()
 }
 
-/// Pretty-prints arguments. Returns them unchanged if they are not JSON, or if they repeat a key: parsing would keep
-/// only its last value.
+/// Pretty-prints arguments; unchanged if not JSON, or if they repeat a key: parsing would keep only its last value.
 pub(super) fn pretty(args: &str) -> String {
     let value: Result<serde_json::Value, _> = serde_json::from_str(args);
     let pretty = value.and_then(|value| serde_json::to_string_pretty(&value));

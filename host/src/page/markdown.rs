@@ -1,5 +1,4 @@
-//! Renders Markdown of models as HTML. Shows raw HTML as text and images as links, so that no external content is
-//! loaded.
+//! Renders Markdown of models as HTML. Shows raw HTML as text and images as links: no external content is loaded.
 
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
 
@@ -9,8 +8,7 @@ const MAX_DEPTH: usize = 64;
 const ITEM_COLUMNS: usize = 2;
 const TAB_COLUMNS: usize = 4;
 
-/// Renders Markdown, which may be an incomplete text of a stream. Shows a text as code if it nests too deeply, or if
-/// its tables have more cells than it has bytes.
+/// Renders Markdown, which may be incomplete. Shows it as code if it nests too deeply or has too many table cells.
 pub(super) fn render(text: &str) -> String {
     let parser = || Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH);
     if lines(text).any(|line| depth(line) > MAX_DEPTH) || has_more_cells(parser(), text.len()) {
@@ -49,8 +47,7 @@ fn without_dead_links<'a>(events: impl Iterator<Item = Event<'a>>) -> impl Itera
     })
 }
 
-/// Returns whether the tables have more than `most` cells. The parser fills short rows with cells, so a small text may
-/// have 200,000.
+/// Returns whether the tables have more than `most` cells. The parser fills short rows: a small text may have 200,000.
 fn has_more_cells<'a>(mut events: impl Iterator<Item = Event<'a>>, most: usize) -> bool {
     let mut cells = 0_usize;
     events.any(|event| {
@@ -208,8 +205,7 @@ mod tests {
         );
     }
 
-    /// Returns the sum of the levels of quotes and items that are open at the start of each block. The parser visits
-    /// all of them.
+    /// Returns the sum of the levels of quotes and items that are open at each block. The parser visits all of them.
     fn count_levels(text: &str) -> (usize, usize) {
         let (mut open, mut deepest, mut visits) = (0_usize, 0_usize, 0_usize);
         for event in Parser::new(text) {

@@ -128,8 +128,7 @@ impl ReplayFrame {
         for step in steps.iter().take(at) {
             then.entry(step.session).or_default().push(&step.stored.record);
         }
-        // By default, show the session at the top: the last record may belong to another one, such as the service that
-        // writes titles.
+        // By default, the session at the top: the last record may belong to the service that writes titles.
         let own = if wanted.at.is_some() { step.session } else { id };
         let whose = wanted.of.filter(|of| then.contains_key(of)).unwrap_or(own);
         let mut rows = Vec::with_capacity(then.len());

@@ -26,8 +26,7 @@ use crate::problem::Problem;
 const PAGE_SIZE: usize = 50;
 /// Number of newest root sessions whose workspaces and models are suggested for a new session.
 const MAX_SUGGESTED: usize = 500;
-/// Number of last records that are read of a waiting run. The record that parks it is the last one, except for later
-/// inputs.
+/// Number of last records that are read of a waiting run. Only inputs follow the record that parks it.
 const LAST_RECORDS: u16 = 64;
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -333,8 +333,7 @@ struct LiveTranscript {
 }
 
 impl LiveTranscript {
-    /// Returns the entries that the browser does not have yet, or has in an older form. A large update leaves out the
-    /// oldest and links to the page.
+    /// Returns the entries that are new to the browser, or changed. A large update leaves out the oldest, with a link.
     fn changed_items(&mut self, NewestItems { earlier, items }: NewestItems) -> Vec<Fragment> {
         let total = earlier.saturating_add(items.len());
         let left_out = earlier.saturating_sub(self.total);

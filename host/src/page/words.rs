@@ -59,8 +59,7 @@ pub(super) fn tokens(n: u64) -> String {
     }
 }
 
-/// Returns the tokens of a usage, and its cost if known: `12.3k tokens · $0.0120`. Adds `at least` if a part is
-/// unknown.
+/// Returns the tokens of a usage, and its known cost: `12.3k tokens · $0.0120`. `at least` if a part is unknown.
 pub(super) fn usage(usage: &Usage) -> String {
     let least = if usage.unreliable { "at least " } else { "" };
     let cost = usage.cost_micro.map(|micro| format!(" · {}", money(micro))).unwrap_or_default();

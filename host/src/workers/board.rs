@@ -66,8 +66,7 @@ pub(super) struct RemoteCall {
     progress: Progress,
     pub(super) state: RemoteState,
     pub(super) attempt: u32,
-    /// True if an earlier worker began the call and did not finish it. It may have had effects, although it is queued
-    /// again.
+    /// True if an earlier worker began the call and did not finish it: it may have had effects, although queued again.
     begun_before: bool,
     cancelled: bool,
     pub(super) since: Instant,
@@ -415,8 +414,7 @@ impl RemoteCall {
         (true, self.abandon(begun, &lost))
     }
 
-    /// Ends the lease of a worker that did not finish the call, for the reason `why`. Returns whether the call is
-    /// queued again.
+    /// Ends the lease of a worker that did not finish the call. Returns whether the call is queued again.
     fn abandon(&mut self, begun: bool, why: &str) -> bool {
         let (name, before) = (Arc::clone(&self.tool.spec.name), self.begun_before);
         self.begun_before |= begun;

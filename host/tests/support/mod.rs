@@ -31,8 +31,7 @@ use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 use tower::ServiceExt as _;
 
-/// Returns a host whose agent greets, calls a tool that needs an approval, starts children or hangs, depending on its
-/// input.
+/// Returns a host whose agent greets, calls a tool that needs an approval, starts children or hangs, by its input.
 pub(crate) async fn host(memory: &Memory) -> Host {
     Host::new(runtime(memory).await, HostOptions::default())
 }

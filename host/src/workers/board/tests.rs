@@ -234,8 +234,7 @@ async fn d6_lease_rules_hold_under_random_orders() {
     assert_eq!(broken.as_deref(), Some("a completion of an old lease counts"));
 }
 
-/// A token for one tool takes calls under ever new worker names. A worker of another tool is neither refused nor
-/// removed from the list.
+/// A token for one tool takes calls under ever new worker names. Another tool's worker is neither refused nor removed.
 #[test]
 fn endless_names_displace_no_worker_of_others() {
     let (mut board, now) = (CallBoard::default(), Instant::now());
