@@ -227,8 +227,7 @@ pub(crate) fn main() -> ExitCode {
     done.unwrap_or_else(|fail| print_error(&fail)).into()
 }
 
-/// Refuses a store that is named before a subcommand and after it: the parser compares only options on the same side, and the last one would
-/// apply silently.
+/// Refuses a store that is named before and after a subcommand: the parser would silently apply the last one.
 fn check_named_once(matches: &ArgMatches, words: impl Iterator<Item = OsString>) -> Result<(), clap::Error> {
     if matches.subcommand().is_none_or(|(_, of_verb)| of_verb.subcommand_name().is_none()) {
         return Ok(());

@@ -156,8 +156,7 @@ pub(crate) fn warn(problems: &[AgentProblem]) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Prints problems of agent files for commands that do not list agents. One line reports all refused files of other
-/// products.
+/// Prints problems of agent files for commands that do not list agents, with one line for those of other products.
 pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<Code, Fail> {
     let (foreign, own): (Vec<_>, Vec<_>) = problems.iter().partition(|problem| problem.product.is_some());
     own.into_iter().try_for_each(print_problem)?;

@@ -285,8 +285,7 @@ fn stored_approvals(reader: &StoreReader, ancestor: Option<SessionId>) -> Result
     Ok(rows)
 }
 
-/// Returns the approvals of a session. A session that cannot be read is skipped with a warning, so that the others are
-/// still listed.
+/// Returns the approvals of a session. One that cannot be read is skipped with a warning: the others are still listed.
 fn read_approvals(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<ApprovalRow>, Fail> {
     match reader.journal().records(id) {
         Ok(records) => Ok(approvals_of(id, head, records.iter().map(|stored| &stored.record))),

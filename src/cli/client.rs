@@ -32,8 +32,7 @@ pub(crate) const SOCKET: &str = "host.sock";
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of checks, seven seconds in total: a host that shuts down gives running calls five seconds.
 const MAX_POLLS: u32 = 140;
-/// Number of hosts that may end in a row before a read fails. Commands that start at the same time may host the store
-/// one after the other, each for its own run.
+/// Number of hosts that may end in a row before a read fails. Concurrent commands may host one after the other.
 pub(crate) const HOSTS: u32 = 16;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -58,8 +57,7 @@ enum Transport {
     Own(Local),
 }
 
-/// Returns the path of the socket on which the host of a store listens. The host may name the store by the other option, `--data` or
-/// `--store`.
+/// Returns the path of the socket of a store's host, which may name the store by the other option.
 pub(crate) fn socket(place: &StoreLocation) -> Option<PathBuf> {
     let own = place.host_dir()?.join(SOCKET);
     let other = place.other_host_dir().map(|dir| dir.join(SOCKET)).filter(|other| other.exists());
@@ -354,8 +352,7 @@ impl Attached {
         self.call(Method::POST, "/v1/store/reads", Some(&serde_json::to_value(read)?))
     }
 
-    /// Returns a journal that reads through the host. Reads fail when the host has ended, and the caller must restart
-    /// the command.
+    /// Returns a journal that reads through the host. Reads fail when it has ended; the caller restarts the command.
     ///
     /// # Errors
     /// When the host does not answer.
@@ -427,8 +424,7 @@ pub(crate) fn open_exclusive(place: &StoreLocation) -> Result<Journal, Fail> {
     place.open()
 }
 
-/// Connects to the host of a store, or opens the store if no process hosts it. Waits if another process holds the store
-/// without listening.
+/// Connects to the host of a store, or opens the store. Waits if another process holds it without listening.
 ///
 /// # Errors
 /// As [`StoreLocation::open`] and [`Attached::to`].

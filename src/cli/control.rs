@@ -23,8 +23,7 @@ use super::{work, workspace, worktrees};
 /// Time limit of a shutdown.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Hosts a store for controls. As at every start, runs of an earlier process end as lost. Runs no agent, so queued
-/// inputs remain queued.
+/// Hosts a store for controls. Runs of an earlier process end as lost; no agent runs, so queued inputs remain.
 pub(crate) async fn begin(journal: Journal, place: &StoreLocation) -> Result<Host, Fail> {
     let none = fn_model("none", |_, _| async {
         Err(ModelError::new(ModelFail::Unavailable, "this process only controls sessions: it does not run agents"))

@@ -192,8 +192,7 @@ fn store_in(data: &Path) -> Result<StoreSpec, Fail> {
     Ok(StoreSpec::of(engine, data.join(engine))?)
 }
 
-/// Returns whether the path exists. An unreadable parent directory is an error, so that existing sessions never seem to
-/// be missing.
+/// Returns whether the path exists. An unreadable parent is an error: existing sessions must not seem to be missing.
 fn path_exists(path: &Path) -> Result<bool, Fail> {
     path.try_exists().map_err(|error| {
         Fail::Store(format!(
@@ -323,8 +322,7 @@ impl StoreLocation {
             .map_err(|error| if error.is_full() { Fail::Store(no_space_error(&error)) } else { error.into() })
     }
 
-    /// Opens the store read-only. It changes only the lock file, and file modes that give access to others. Reports the
-    /// progress of a copy.
+    /// Opens the store read-only. Changes only the lock file and modes that give access to others. Reports progress.
     pub(crate) fn try_read(&self) -> Result<Journal, OpenError> {
         self.restrict_access()?;
         let mut progress = ProgressLine::new();

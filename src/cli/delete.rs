@@ -65,8 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         let preview = preview(&hosted.journal, hosted.id);
         let lost = match &preview {
             Ok((_, sessions)) => match worktrees::describe_unmerged(&args.store, sessions) {
-                // Errors are ignored: the list is only shown, and worktrees that remain are reported after the
-                // deletion.
+                // Errors are ignored: the list is only shown, and remaining worktrees are reported later.
                 Err(_) if args.yes => Vec::new(),
                 lost => lost?,
             },

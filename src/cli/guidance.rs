@@ -178,8 +178,7 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Returns the user's own files and folders whose content becomes part of prompts in every workspace. Links among them
-/// may lead into a workspace.
+/// Returns the user's own paths whose content becomes part of every prompt. Links among them may lead into a workspace.
 pub(crate) fn user_paths() -> Vec<PathBuf> {
     let own = settings::PROMPTS.into_iter().filter_map(settings::unchecked_user_path);
     let shared = settings::shared_skills();
@@ -258,8 +257,7 @@ fn add_directory(all: &mut Instructions, opened: &Workspace, path: &Path, below:
     all.add(InstructionArea { path, home, names: &NAMES, workspace: Some(below), rules, read: &read });
 }
 
-/// Returns the parent directories of a workspace from the top of its repository downwards. Leaves out a directory that
-/// other users can write, and all above it.
+/// Returns the parents of a workspace from the top of its repository down, below the last one that others can write.
 fn parents(workspace: &Path) -> Vec<PathBuf> {
     let Some(top) = workspace.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()) else {
         return Vec::new();

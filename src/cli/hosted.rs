@@ -222,8 +222,7 @@ impl Hosted {
     /// Interrupts the run in flight.
     ///
     /// # Errors
-    /// [`Fail::Other`] if the session has queued inputs: its run would take them at once, and this process runs no
-    /// agents to answer.
+    /// [`Fail::Other`] if the session has queued inputs: its run would take them, and this process runs no agents.
     pub(crate) fn interrupt(&self, is_json: bool) -> Result<Code, Fail> {
         let in_flight = self.journal.inflight_of(self.id)?.is_some();
         let inputs = |entry: &QueueEntry| entry.kind != QueueKind::Completion;

@@ -116,9 +116,8 @@ impl Owners {
         Self { user: rustix::process::geteuid().as_raw(), has_unmapped }
     }
 
-    /// Resolves `path` and checks each directory and link on the way; returns `None` if a part is missing. Ignores
-    /// unreadable parts, which are reported when the store is opened. Does not check the mode of `own`, which opening
-    /// the store restricts.
+    /// Resolves `path` and checks each directory and link on the way; `None` if a part is missing.
+    /// Ignores unreadable parts and the mode of `own`: opening the store reports the former and restricts the latter.
     fn resolve(&self, path: &Path, own: Option<&Path>) -> Result<Option<(PathBuf, std::fs::Metadata)>, UnsafePath> {
         use std::path::Component;
         let Ok(path) = std::path::absolute(path) else { return Ok(None) };

@@ -175,8 +175,7 @@ pub(crate) fn format_duration(time: Duration) -> String {
     }
 }
 
-/// Formats a working time: `1.2s`, or `at least 1.2s` if a process ended meanwhile. Returns `None` if at most 0.1 s are
-/// known.
+/// Formats a working time: `1.2s`, or `at least 1.2s` if a process ended meanwhile; `None` up to 0.1 s.
 pub(crate) fn work_span(worked: Worked) -> Option<String> {
     let known = format_duration(Duration::from_millis(worked.ms));
     match worked {

@@ -15,8 +15,7 @@ pub(crate) struct PartialFile {
 }
 
 impl PartialFile {
-    /// Creates the temporary file of `target` under an unused name. An existing file may belong to the user, be a link
-    /// of another user, or be readable by others.
+    /// Creates the temporary file of `target` under an unused name: others may be the user's or another user's link.
     pub(crate) fn of(target: &Path, ending: &str, mut options: OpenOptions) -> io::Result<(Self, File)> {
         let options = options.write(true).create_new(true);
         let mut number = 0_u32;

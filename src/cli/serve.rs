@@ -254,8 +254,7 @@ pub(crate) fn directory(place: &StoreLocation) -> Result<PathBuf, Fail> {
     Ok(dir)
 }
 
-/// Creates `dir` for this user only. Refuses a link and a directory of another user, even for root, because the owner
-/// could choose the tokens.
+/// Creates `dir` for this user only. Refuses, even for root, links and others' directories: owners choose the tokens.
 #[cfg(unix)]
 fn create_private(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
@@ -368,8 +367,7 @@ mod tests {
         std::fs::metadata(path).expect("a directory").permissions().mode() & 0o777
     }
 
-    /// Repeatedly replaces `dir` with a link to another directory, and returns whether `attempt` changed the mode of
-    /// that directory within `calls` calls.
+    /// Repeatedly replaces `dir` with a link; returns whether `attempt` changed its target's mode within `calls` calls.
     fn changes_another_directory(calls: usize, attempt: impl Fn(&Path)) -> bool {
         let at = tempfile::tempdir().expect("a directory");
         let [dir, link, victim] = ["host", "link", "victim"].map(|name| at.path().join(name));

@@ -79,8 +79,7 @@ pub(crate) fn products() -> Vec<(Product, PathBuf)> {
     all
 }
 
-/// Returns a product's folder, and the files and folders in it that are used. The flag says whether all files below the
-/// path are used.
+/// Returns a product's folder, and the paths in it that are used, with whether all files below are used.
 fn parts(product: Product, home: &Path) -> impl Iterator<Item = (PathBuf, bool)> {
     let folders = [product.agent_folders(), product.skill_folders(), product.command_folders(), product.rule_folders()];
     let names = folders.into_iter().chain([product.instruction_files()]).flatten();

@@ -49,8 +49,7 @@ impl StoreReader {
         &self.damaged
     }
 
-    /// Returns the heads of all sessions that are not deleted. The head of a damaged row is derived from the session's
-    /// records.
+    /// Returns the heads of sessions that are not deleted. That of a damaged row is derived from the session's records.
     pub(crate) fn heads(&self) -> &Heads {
         &self.heads
     }
@@ -82,8 +81,7 @@ impl StoreReader {
         }))
     }
 
-    /// Releases the store for other commands. Call this before printing, because a reader of the output, such as a
-    /// pager, may take long.
+    /// Releases the store for other commands. Call this before printing: a reader of the output, a pager, may be slow.
     pub(crate) fn release(self) {
         drop(self);
     }

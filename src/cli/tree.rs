@@ -250,8 +250,7 @@ fn status(node: &TreeNode) -> (&'static str, anstyle::Style, String) {
     }
 }
 
-/// Returns the summary line. `fates` contains the sessions whose runs resume, and those whose runs stay queued. Other
-/// runs in flight end as lost.
+/// Returns the summary line. `fates`: sessions whose runs resume, and those that stay queued. Other runs end as lost.
 fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<SessionId>)>) -> String {
     let (mut sessions, mut usage) = (0_u64, Usage::default());
     let (mut live, mut resuming, mut queued, mut topmost) = (0_u64, 0_u64, 0_u64, None);

@@ -66,8 +66,7 @@ struct AnswerRow<'a> {
 }
 
 impl Trust {
-    /// Decides by `--trust`, by the recorded answer, or by a question at a terminal. Ignored files are reported on
-    /// stderr.
+    /// Decides by `--trust`, by the recorded answer, or by a question. Ignored files are reported on stderr.
     pub(crate) fn decide_or_ask(workspace: &Workspace, flag: bool, machine: bool) -> Result<Self, Fail> {
         if flag || by_variable() {
             UntrustedFiles::of(workspace).forget_removed(workspace)?;
@@ -136,8 +135,7 @@ struct UntrustedFiles {
     servers: Option<Result<String, String>>,
     agents: usize,
     texts: guidance::WorkspaceFiles,
-    /// Names of protected paths that exist. Commands of agents cannot replace these, but could create others, which
-    /// then need a new answer.
+    /// Names of existing protected paths. Agents cannot replace these; others that they create need a new answer.
     protected: BTreeSet<String>,
 }
 

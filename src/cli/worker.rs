@@ -191,8 +191,7 @@ impl ToolWorker {
             let taken = tokio::select! {
                 biased;
                 () = stop.requested() => {
-                    // Return a call that arrives during the shutdown, so that other workers need not wait for its lease
-                    // to expire.
+                    // Return a call that arrives during the shutdown: other workers need not wait for its lease.
                     if let Ok(Ok(Some(call))) = timeout(LAST_RESPONSE_TIMEOUT, &mut taking).await {
                         // If this fails, another worker gets the call when its lease expires.
                         drop(timeout(LAST_RESPONSE_TIMEOUT, self.return_call(&call)).await);
@@ -207,8 +206,7 @@ impl ToolWorker {
                         wait = RETRY_DELAY;
                         continue;
                     }
-                    // Wait, because a host that keeps leasing calls that must not start would otherwise cause a busy
-                    // loop.
+                    // Wait: a host that keeps leasing calls that must not start would cause a busy loop.
                     wait = (wait * 2).min(self.host.longest_wait());
                 }
                 Ok(None) => wait = RETRY_DELAY,
@@ -284,8 +282,7 @@ impl ToolWorker {
         }
     }
 
-    /// Waits for a program, and renews the lease meanwhile. Returns the result and the end of the lease, or `None` if
-    /// the lease is lost.
+    /// Waits for a program and renews the lease. Returns the result and the end of the lease; `None` if it is lost.
     async fn wait_with_renewal(
         &self,
         program: &mut Program,
@@ -301,8 +298,7 @@ impl ToolWorker {
                 ended = program.wait_for_end(call.max_bytes) => return Some((ended, until)),
                 renewed = renewal => renewed,
                 () = sleep_until(until) => {
-                    // If the worker was suspended, the program may have ended in time. The host decides about its
-                    // result.
+                    // After a suspension the program may have ended in time. The host decides about its result.
                     if let Ok(ended) = timeout(EXPIRED_LEASE_GRACE, program.wait_for_end(call.max_bytes)).await {
                         return Some((ended, until));
                     }
@@ -317,8 +313,7 @@ impl ToolWorker {
                 }
                 Ok(renewed) => {
                     until = sent.checked_add(Duration::from_millis(renewed.lease_ms)).unwrap_or(until);
-                    // Wait, because a host that responds at once, without holding the request, would otherwise cause a
-                    // busy loop.
+                    // Wait: a host that responds at once, without holding the request, would cause a busy loop.
                     let pause = wait.saturating_sub(sent.elapsed());
                     if let Ok(ended) = timeout(pause, program.wait_for_end(call.max_bytes)).await {
                         return Some((ended, until));
@@ -336,8 +331,7 @@ impl ToolWorker {
         }
     }
 
-    /// Sends the result of a call. Retries while the host is unavailable and the lease is valid, but only for a short
-    /// time when the worker shuts down.
+    /// Sends the result. Retries while the host is unavailable and the lease valid; only briefly at a shutdown.
     async fn complete(
         &self,
         call: &LeasedCall,
@@ -354,8 +348,7 @@ impl ToolWorker {
                     }
                     () = sleep(RETRY_DELAY) => {}
                 },
-                // The host may refuse, for example, a result that is too large. Send the reason as an error, so that
-                // the model learns of it.
+                // The host may refuse a result as too large: send the reason as an error, so that the model learns it.
                 Err(HostError::Refused(why)) if matches!(result, WorkerResult::Ok { .. }) => {
                     result = WorkerResult::error(format!("the host refused the result: {why}"));
                 }

@@ -11,8 +11,7 @@ pub(crate) fn open(path: &Path) -> Result<Arc<Workspace>, Fail> {
     path.canonicalize().map_or_else(|_| opened(Workspace::open(path)), |path| open_recorded(&path))
 }
 
-/// Opens the folder that a session recorded. Refuses a link in its place, which a session of a parent folder may have
-/// created.
+/// Opens the folder that a session recorded. Refuses a link, which a session of a parent folder may have created.
 pub(crate) fn open_recorded(path: &Path) -> Result<Arc<Workspace>, Fail> {
     opened(Workspace::open_canonical(path))
 }

@@ -230,8 +230,7 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
         json::write_line(&mut out, &merged)?;
         return Ok(Code::Done);
     }
-    // A child's worktree starts from that of its parent and is merged into it. The merge has happened even if this list
-    // cannot be read.
+    // A child's worktree starts from its parent's and is merged into it. The merge remains without this list.
     let entries = worktrees.list().map(|list| list.entries).unwrap_or_default();
     let target = entries.iter().find(|entry| entry.session == session).map(|entry| &entry.target);
     let parent = entries.iter().find(|entry| target.is_some_and(|at| at.starts_with(worktrees.path(entry.session))));
@@ -256,8 +255,7 @@ fn is_confirmed(yes: bool, what: &str, question: &str) -> Result<bool, Fail> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Returns the session that the argument names. A worktree of a deleted session is found only by the full id of that
-/// session.
+/// Returns the session that the argument names: if it is deleted, only by its full id.
 fn find_session(args: &Args, worktrees: &Worktrees, for_store: &SessionArgs) -> Result<SessionId, Fail> {
     if let Ok(id) = for_store.session.parse()
         && worktrees.list()?.entries.iter().any(|entry| entry.session == id)

@@ -121,8 +121,7 @@ fn find(lines: &[String], from: usize, to: usize, indent: usize, name: &str) -> 
     lines.get(from..to)?.iter().position(|line| fits(&line)).map(|at| from.saturating_add(at))
 }
 
-/// Returns the end of the value of the key on `line`, after its last line with content. The items of a list may have the
-/// indent of their key.
+/// Returns the end of the value of the key on `line`. The items of a list may have the indent of their key.
 fn end_of_value(lines: &[String], line: usize, to: usize, indent: usize) -> usize {
     let first = line.saturating_add(1);
     let belongs = |text: &String| {

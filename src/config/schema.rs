@@ -84,8 +84,7 @@ const LIMITS: [(&str, &str); 33] = [
     ("park", "`on`: a run waits for the reset of a provider's usage limit; `off`: it fails at once."),
 ];
 
-/// Returns the schema of limits. Allowed values are found by deserialising samples, so that the schema cannot differ from
-/// the parser.
+/// Returns the schema of limits. Allowed values are found by deserialising samples, so that it agrees with the parser.
 pub(super) fn limits(_: &mut SchemaGenerator) -> Schema {
     let mut fields = Map::new();
     if let Ok(Value::Object(all)) = serde_json::to_value(Limits::default()) {

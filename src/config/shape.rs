@@ -113,8 +113,7 @@ impl Shape {
         Ok(found)
     }
 
-    /// Splits a value. Entries of a map with user-chosen keys are resolved separately; an entry that is a table is resolved
-    /// as a whole.
+    /// Splits a value. Entries of a map with user-chosen keys are resolved separately, tables as a whole.
     fn split(self, key: &Key, value: Value, found: &mut ConfigFindings) -> Result<(), BadValue> {
         match (self.kind(), value) {
             (ShapeKind::Table(fields), Value::Object(map)) => map.into_iter().try_for_each(|(name, value)| {

@@ -157,8 +157,7 @@ impl KnownModels {
         if minion.enabled { all.filter_map(problem).collect() } else { Vec::new() }
     }
 
-    /// Returns a warning if `model` is a provider's, but only models without a server were chosen, so that one of those
-    /// answers.
+    /// Returns a warning if `model` is a provider's, but only models without a server were chosen: one of them answers.
     fn replacement(&self, model: &str) -> Option<String> {
         let taken = self.named.first().filter(|_| self.for_all && !needs_no_server(model))?;
         let is_named = self.named.iter().any(|name| name == model);

@@ -14,8 +14,7 @@ use super::super::work::brief;
 /// Maximum number of messages shown; earlier ones are left out.
 const MAX_SHOWN: usize = 200;
 
-/// Returns the conversation up to record `upto` as the model sees it, one text per message. Returns an empty list for a
-/// new session.
+/// Returns the conversation up to record `upto` as the model sees it, one text per message; empty for a new session.
 pub(in crate::cli) fn read(
     journal: &Journal,
     session: SessionId,

@@ -63,8 +63,7 @@ where
     Ok(sender)
 }
 
-/// Checks on a separate connection that the host at `path` responds. Also returns if the host has ended: its end closes
-/// the other connections.
+/// Checks on another connection that the host at `path` responds. Returns if it has ended: that closes all connections.
 #[cfg(unix)]
 async fn wait_for_answer(path: std::path::PathBuf) {
     let Ok(Some(stream)) = stream(&path).await else { return };

@@ -15,8 +15,7 @@ use super::{API, Connection, Fail, Transport};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A host that answers `left` requests and then stops responding. For `/slow`, it sends the body an hour after the
-/// head.
+/// A host that answers `left` requests and then stops responding. The body of `/slow` comes an hour after the head.
 #[derive(Clone)]
 struct FakeHost {
     left: Arc<AtomicUsize>,
@@ -97,8 +96,7 @@ async fn busy_host_is_not_taken_for_one_that_ended() {
     assert_eq!(text(connection.check_version(Path::new("host.sock")).await), "all connections are in use");
 }
 
-/// The host answers the first request of a command and then stops responding. The next request must end too, whether
-/// its response has begun or not.
+/// The host stops responding after the first request of a command. The next must end too, begun or not.
 #[tokio::test(start_paused = true)]
 async fn request_ends_when_its_host_falls_silent() {
     for (path, answered) in [("/later", 1), ("/slow", 2)] {

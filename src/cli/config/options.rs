@@ -30,8 +30,7 @@ fn target<'a>(key: &'a Key, value: &Value) -> OptionTarget<'a> {
     }
 }
 
-/// Converts the value to the type of its option if `key` names an option of a tool, and checks it against the tool's
-/// declaration.
+/// Converts the value to the type of the tool's option that `key` names, and checks it against the declaration.
 pub(super) fn check_value(key: &Key, value: Value, text: &str, tools: &Registry) -> Result<Value, Fail> {
     let names: Vec<&str> = key.names().iter().map(String::as_str).collect();
     if names == ["tools", "minion", "options", "model"] && text.trim().is_empty() {

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use super::StoreLocation;
 
 impl StoreLocation {
-    /// Returns the directory of the host's socket and tokens: in the data directory, or alongside the store; `None` for a
-    /// store in memory.
+    /// Returns the directory of the host's socket and tokens, in the data directory or by the store; `None` in memory.
     pub(crate) fn host_dir(&self) -> Option<PathBuf> {
         self.data.as_ref().map(|data| data.join("host")).or_else(|| self.path().map(host_sibling))
     }

@@ -1,5 +1,4 @@
-//! The user's answers about trust, by directory. They are stored next to the user's configuration, never in a
-//! workspace.
+//! The user's answers about trust, by directory, stored next to the user's configuration, never in a workspace.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -38,8 +37,7 @@ impl TrustAnswer {
             .find(|entry| Some(&*entry.path) == name && entry.applies_to(identity.as_deref())))
     }
 
-    /// Returns whether the answer applies to the directory with this identity. If the identity is unknown, only a
-    /// refusal applies.
+    /// Returns whether the answer applies to this directory. If the identity is unknown, only a refusal applies.
     fn applies_to(&self, identity: Option<&str>) -> bool {
         identity.map_or(!self.trusted, |identity| self.identity == identity)
     }
@@ -65,8 +63,7 @@ impl TrustAnswer {
         !self.covers.is_subset(names)
     }
 
-    /// Stores an answer, and returns whether it was stored. A positive answer is stored only if a replacement of the
-    /// directory can be detected.
+    /// Stores an answer; returns whether it did. A positive one is stored only if a replaced directory can be detected.
     pub(super) fn keep(
         path: &Path,
         trusted: bool,
@@ -156,8 +153,7 @@ mod tests {
         TrustAnswer { path: "/w".into(), identity: identity.into(), trusted, covers, servers }
     }
 
-    /// Inodes are reused, so without creation times a positive answer would apply to a replaced directory. Positive
-    /// control: a directory with a creation time.
+    /// Inodes are reused: without creation times trust would apply to another directory. The control: one with a time.
     #[test]
     fn directory_without_creation_time_is_not_trusted_permanently() {
         let none = || Err(io::Error::from(io::ErrorKind::Unsupported));

@@ -33,8 +33,7 @@ pub(crate) struct TerminalApprover {
     waiting: WaitingCalls,
 }
 
-/// Calls that wait for an approval, as known from shown events. A call is asked about only after the answer that
-/// contains it is shown.
+/// Waiting calls as known from shown events: a call is asked about only after the answer that contains it is shown.
 #[derive(Debug)]
 pub(crate) struct WaitingCalls {
     known: BTreeSet<(SessionId, CallId)>,
@@ -278,8 +277,7 @@ fn full_content(approval: &Approval, workspace: Option<&Workspace>) -> Option<St
         .or_else(|| Some(approval.resource.to_string()))
 }
 
-/// Returns the text to approve an answer to a server: the question of the server with its form or page, then the call.
-/// Returns `None` for other calls.
+/// Returns the question of the server with its form or page, then the call; `None` for other calls.
 pub(crate) fn answer_text(action: &str, resource: &str, args: &str) -> Option<String> {
     action.starts_with("answer:").then(|| format!("{resource}\n\n{}", args.trim()))
 }
@@ -400,8 +398,7 @@ mod tests {
         assert!(question(&fetch, Some(&workspace), None).contains("\n\n| {\"city\": \"x\"}\n\nallow?"));
     }
 
-    /// Arguments with the names of a command or an edit hide no other argument of a server's tool. The control: the diff
-    /// of an edit.
+    /// Arguments named like those of a command or an edit hide no others of a server's tool. The control: an edit.
     #[test]
     fn call_of_another_tool_is_shown_with_all_arguments() {
         const ATTACKS: [&str; 3] = [

@@ -146,8 +146,7 @@ impl ModelArgs {
         self.model.as_deref().or(self.variable.as_deref())
     }
 
-    /// Builds the models that the options or variables choose, otherwise those of the existing `session`, otherwise
-    /// those of the configuration.
+    /// Builds the models of options or variables, else of the existing `session`, else of the configuration.
     pub(crate) fn choose(&self, loaded: &Loaded, session: Option<RecordedModel<'_>>) -> Result<ModelSetup, Fail> {
         // The author of an import chose the model and the servers of the session, not this user.
         let trusted = session.filter(|own| !own.imported);

@@ -18,8 +18,7 @@ fn changed_lines<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>)
     (old, new)
 }
 
-/// Returns the path of a changed file with the old and the new text. `read` returns the old content if the call replaces
-/// the whole file.
+/// Returns the path of a changed file with old and new text. `read` returns the old one if all of it is replaced.
 fn texts(args: &Value, read: impl FnOnce(&str) -> Option<String>) -> Option<(String, String, String)> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
     let path = text("path")?;

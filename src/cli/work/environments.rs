@@ -15,8 +15,7 @@ use super::super::{guidance, settings, workspace};
 use super::choice::{self, ModelArgs, RecordedModel};
 use super::{limit, policy, setup};
 
-/// Returns a function that loads environments from workspace and user files. For an untrusted workspace, only built-in
-/// agents and the user's files are used.
+/// Returns a loader of environments. For an untrusted workspace, only built-in agents and the user's files are used.
 pub(crate) fn loader(
     store: StoreArgs,
     slots: u32,

@@ -82,8 +82,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Follows `run` of `session` to its end, shows the events after `since`, and reports the end. A run that is never opened
-    /// counts as cancelled.
+    /// Follows `run` of `session` to its end and reports it. A run that is never opened counts as cancelled.
     pub(crate) async fn follow(&mut self, since: Since, session: SessionId, run: RunNo) -> Result<Code, Fail> {
         self.follow_input(since, session, run, None).await
     }
@@ -168,8 +167,7 @@ impl Work<'_> {
         self.read_without_host(read).await?.ok_or_else(|| host_ended_error(session))
     }
 
-    /// Reads the store after its host has ended. A host that is shutting down still holds the store until running calls
-    /// finish.
+    /// Reads the store after its host has ended. One that shuts down still holds the store until running calls finish.
     async fn read_without_host<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Journal) -> Result<T, Fail> + Send + 'static,
@@ -252,8 +250,7 @@ impl Work<'_> {
         Ok(Followed::Ended(end))
     }
 
-    /// Returns whether the run in flight of `session` continues after a restart: because of `on_restart`, or because it
-    /// waits at a provider's limit.
+    /// Returns whether the run of `session` outlives a restart: by `on_restart`, or because it waits at a limit.
     fn resumes(&self, session: SessionId) -> Result<bool, Fail> {
         let inflight = self.journal.inflight()?;
         let mut own = inflight.iter().filter(|(of, _)| *of == session);

@@ -1,5 +1,4 @@
-//! Frames untrusted text in a question: each terminal row begins with a mark, so that the text cannot imitate the
-//! question.
+//! Frames untrusted text in a question: each row begins with a mark, so that the text cannot imitate the question.
 
 use super::super::paint::exact;
 

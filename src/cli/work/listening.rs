@@ -15,8 +15,7 @@ pub(super) struct ListeningSocket {
 }
 
 impl ListeningSocket {
-    /// Serves `host` on the socket of its store. If the socket cannot be opened, prints a warning; the command
-    /// continues.
+    /// Serves `host` on the socket of its store. Without the socket, prints a warning; the command continues.
     #[cfg(unix)]
     pub(super) fn begin(place: &StoreLocation, host: &Host, screen: &mut Screen) -> Self {
         use subtend_host::listen::{self, Bounds};

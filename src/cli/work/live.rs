@@ -179,8 +179,7 @@ impl LiveTree {
 
     fn record(&mut self, id: SessionId, record: &Arc<Record>, now: Instant) -> Option<(SessionId, ActivityUpdate)> {
         let Some(node) = self.nodes.get_mut(&id) else {
-            // Parent and child publish independently, so the child's first records may arrive before the record of its
-            // creation.
+            // Parent and child publish independently: a child's first records may arrive before its creation.
             self.early_records.entry(id).or_default().push(Arc::clone(record));
             return None;
         };
@@ -293,8 +292,7 @@ impl LiveNode {
                 let model = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
                 let message = format!("{model}{}", discarded.message);
                 let Some(ms) = discarded.retry_delay_ms else {
-                    // A call that is dropped without a retry was stopped together with its run. The end or hold of that
-                    // run is shown instead.
+                    // A call that is dropped without a retry was stopped with its run, whose end or hold is shown.
                     let is_stopped = discarded.error == ModelFail::Dropped;
                     return (!is_stopped).then_some(ActivityUpdate::Failed(message));
                 };
@@ -398,8 +396,7 @@ impl LiveNode {
         open
     }
 
-    /// Updates the activity between two answers: running tools if a local call is open, waiting if only other calls are
-    /// open.
+    /// Updates the activity between two answers: running tools if a local call is open, else waiting.
     fn update_activity(&mut self, now: Instant) {
         if self.open.started_local > 0 {
             self.set_activity(NodeActivity::Tools, now);

@@ -1,5 +1,4 @@
-//! Waits for runs in this process that its command does not follow: background children, runs of other terminals, and
-//! runs resumed after a restart.
+//! Waits for runs that the command does not follow: background children, runs of other terminals, resumed runs.
 
 use std::time::Duration;
 

@@ -43,8 +43,7 @@ impl WorkArgs {
         }
     }
 
-    /// Refuses a directory other than that of the existing session `name`, because the host runs a session in its own
-    /// directory.
+    /// Refuses a directory other than that of the existing session `name`: the host runs it in its own directory.
     pub(super) fn check_workspace(&self, place: &StoreLocation, name: &str) -> Result<(), Fail> {
         let Some(named) = &self.workspace else { return Ok(()) };
         // If the host has ended meanwhile, nothing is checked here, and the command itself reports it.

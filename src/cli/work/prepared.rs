@@ -158,8 +158,7 @@ impl PreparedWork {
 }
 
 impl WorkArgs {
-    /// Finds the session, opens its directory, and decides whether its files are trusted. The store is not held while a
-    /// person is asked.
+    /// Finds the session, opens its directory, and decides about trust. The store is not held while a person is asked.
     fn find(
         &self,
         about: CommandSubject<'_>,
@@ -203,8 +202,7 @@ impl WorkArgs {
     }
 }
 
-/// Returns a loader that reloads agents, instruction files, skills and MCP servers. Permissions, limits and remote tools
-/// do not change.
+/// Returns a loader of agents, instruction files, skills and MCP servers. Permissions, limits and remote tools stay.
 fn reload_files(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers: Workers) -> Box<setup::FilesLoader> {
     let last = Mutex::new(None);
     Box::new(move || {

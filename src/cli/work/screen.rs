@@ -50,8 +50,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Creates a screen on stderr. With `quiet`, prints only alerts. With `machine`, does not show progress, because
-    /// stdout has the events.
+    /// Creates a screen on stderr; with `quiet` only for alerts, with `machine` without progress: stdout has events.
     pub(crate) fn new(quiet: bool, machine: bool) -> Self {
         let stderr = std::io::stderr();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");

@@ -138,8 +138,7 @@ impl Hooks for NamedModel {
     }
 }
 
-/// Starts the async runtime and the signal listener. Call this before the store is opened, because users who see this
-/// process in the lock file may signal it.
+/// Starts the runtime and the signal listener. Call it before the store is opened: the lock file names whom to signal.
 pub(crate) fn listen() -> Result<(Runtime, StopSignal), Fail> {
     let async_runtime = async_runtime()?;
     let stop = async_runtime.block_on(async { StopSignal::listen() })?;

@@ -43,8 +43,7 @@ use super::choice::ModelSetup;
 
 pub(crate) type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
-/// Reads the files of a workspace that may change while it is hosted; `None` if they have not changed since the last
-/// call.
+/// Reads the files of a workspace that may change while it is hosted; `None` if they are as at the last call.
 pub(crate) type FilesLoader = dyn Fn() -> Result<Option<WorkspaceFiles>, Fail> + Send + Sync;
 
 /// The parts of an environment that come from files.
@@ -97,8 +96,7 @@ pub(crate) fn tools(config: &Config) -> Result<Registry, Fail> {
     built_in(config, vec![names], &remote::workers(config)?).map(RegistryBuilder::build)
 }
 
-/// Returns the tools of the workspace, of its skills, of its MCP servers and of workers. They redact keys of providers
-/// in their results.
+/// Returns the tools of the workspace, its skills, its MCP servers and workers. They redact keys in their results.
 pub(crate) fn tools_with(
     config: &Config,
     skills: &Skills,
@@ -217,8 +215,7 @@ impl Parts {
     }
 }
 
-/// Starts the runtime, which recovers runs of an earlier process. With `attended`, attaches an approver first, so that
-/// calls of resumed runs wait for approvals.
+/// Starts the runtime. With `attended`, attaches an approver first: calls of resumed runs then wait for approvals.
 pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Result<(Runtime, Option<Approver>), Fail> {
     let quiet = parts.quiet;
     let builder = with_progress(journal.clone(), parts.builder(), (!quiet).then(ProgressLine::new));

@@ -12,8 +12,7 @@ use super::super::{guidance, workspace};
 use super::{HereArgs, Screen, Work, WorkArgs, found_session, prompt};
 
 impl WorkArgs {
-    /// Returns the slash commands of the session's own directory. For a new session, or with `here`, returns those of
-    /// the command's directory.
+    /// Returns the slash commands of the session's directory; for a new session or `here`, those of the command's.
     pub(crate) fn slash_commands(&self, work: &Work<'_>, here: HereArgs) -> Result<SlashCommands, Fail> {
         let workspace = workspace::open(self.directory())?;
         if let Some(session) = work.session.filter(|_| !here.here) {

@@ -81,8 +81,7 @@ impl StopSignal {
         }
     }
 
-    /// Marks the signals so far as handled. The next signal requests a stop again, and the one after it ends the
-    /// process at once.
+    /// Marks the signals so far as handled: the next requests a stop again, the one after it ends the process at once.
     pub(crate) fn rearm(&mut self) {
         self.handled = self.received.borrow().count;
         self.ends_at.store(self.handled.saturating_add(2), Ordering::Relaxed);

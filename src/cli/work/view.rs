@@ -38,8 +38,7 @@ pub(super) fn tree(live: &LiveTree, now: Instant, (rows, columns): (usize, usize
     lines
 }
 
-/// Chooses the sessions to show: active ones first, then waiting ones, then the last that ended. Parents of a shown
-/// session are always shown.
+/// Chooses the sessions to show: active, then waiting, then the last that ended, and always parents of shown ones.
 fn visible_sessions(all: &[(SessionId, &LiveNode)], rows: usize) -> BTreeSet<SessionId> {
     if all.len() <= rows {
         return all.iter().map(|(id, _)| *id).collect();
@@ -73,8 +72,7 @@ fn visible_sessions(all: &[(SessionId, &LiveNode)], rows: usize) -> BTreeSet<Ses
     shown
 }
 
-/// Returns the ancestors of the session at `place`. Because parents come before children, each ancestor is the nearest
-/// earlier session with a smaller depth.
+/// Returns the ancestors of the session at `place`: each is the nearest earlier session with a smaller depth.
 fn ancestors<'a>(all: &'a [(SessionId, &LiveNode)], place: usize) -> impl Iterator<Item = SessionId> + 'a {
     let mut depth = all.get(place).map_or(0, |(_, node)| node.depth);
     let nearer = move |(id, node): &(SessionId, &LiveNode)| {

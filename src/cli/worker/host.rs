@@ -199,8 +199,7 @@ impl RemoteHost {
         &self.label
     }
 
-    /// Returns the maximum delay between two attempts to reach the host. It is short for hosts of a local store, which start
-    /// and end often.
+    /// Returns the maximum delay between attempts; short for hosts of a local store, which start and end often.
     pub(super) fn longest_wait(&self) -> Duration {
         Duration::from_secs(if self.token.is_some() { 15 } else { 1 })
     }

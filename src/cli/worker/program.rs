@@ -168,8 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// The arguments are larger than a pipe's buffer, and the program closes its stdin. Positive control: a program that
-    /// cannot be started.
+    /// The arguments exceed a pipe's buffer, and the program closes its stdin. The control: one that cannot be started.
     #[cfg(unix)]
     #[tokio::test]
     async fn d6_program_may_end_without_reading_its_arguments() {
@@ -197,8 +196,7 @@ mod tests {
         assert!(missing.starts_with("the program of `pay` cannot be started: "), "{missing}");
     }
 
-    /// A hostile host could otherwise use up memory, or block the worker forever. The control: numbers within the
-    /// bounds.
+    /// A hostile host could otherwise use up memory or block the worker. The control: numbers within the bounds.
     #[test]
     fn d6_numbers_of_a_host_are_bounded() {
         let leased = |ms: u64, bytes: u64| {

@@ -104,9 +104,8 @@ impl Servers {
         spec.with_base_url(&url).map_err(|error| format!("{error} (--base-url or SUBTEND_BASE_URL)"))
     }
 
-    /// Returns the model that an agent or a tool option names. For an unknown or unusable name, returns a model that
-    /// fails with the reason. Without `providers`, returns `None` for provider models, so that the default model
-    /// answers.
+    /// Returns the model that an agent or a tool option names; for an unusable name, one that fails with the reason.
+    /// Without `providers`, returns `None` for provider models, so that the default model answers.
     pub(super) fn model(&self, name: &str, enabled: Enabled, providers: bool) -> Option<Arc<dyn Model>> {
         let failing = |kind: ModelFail, why: String| {
             Some(Arc::new(UnusableModel::new(name, ModelError::new(kind, why))) as Arc<dyn Model>)

@@ -13,8 +13,7 @@ use super::{MODEL, ModelSetup};
 /// Prefix of the provider that needs no key. Its use must be enabled explicitly.
 const KEYLESS: &str = "ollama/";
 
-/// The enabled providers. The provider without a key must be enabled by the user. All others are enabled by a key or a
-/// base URL.
+/// The enabled providers. The user must enable the one without a key; a key or a base URL enables the others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Enabled {
     keyless: bool,
@@ -93,8 +92,7 @@ impl ModelOrigin {
 }
 
 impl ModelSetup {
-    /// Describes the model that answers in a new session of `agent`, or in the command's session, and the source of
-    /// that choice.
+    /// Describes the model that answers in the command's session or a new one of `agent`, and the source of the choice.
     pub(crate) fn line(&self, agent: Option<&Manifest>) -> String {
         match self.model_and_choice(agent) {
             (_, ModelOrigin::Default) => {
