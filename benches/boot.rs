@@ -132,8 +132,7 @@ enum Cache {
     Cold,
 }
 
-/// Asks the system to drop the cached pages of all files below `dir`. Syncs them first, because only written pages can
-/// be dropped.
+/// Drops the cached pages of all files below `dir`. Syncs them first, because only written pages can be dropped.
 #[cfg(target_os = "linux")]
 fn drop_pages(dir: &Path) {
     for entry in std::fs::read_dir(dir).expect("a directory") {

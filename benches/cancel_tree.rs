@@ -1,5 +1,4 @@
-//! Measures the cancel of a whole tree: 10,000 sessions, each waiting in a model call, until the end of every run is
-//! durable.
+//! Measures the cancel of a tree: 10,000 sessions, each in a model call, until the end of every run is durable.
 //!
 //! `cargo bench --bench cancel_tree` prints milliseconds (median, minimum and maximum of the passes) for a tree of
 //! depth 1 and one of 10 × 10 × 100, in memory and on redb. It fails if a slot, a token, a task, an actor of a child or
@@ -53,8 +52,7 @@ struct Shape {
 const SHAPES: [Shape; 2] =
     [Shape { name: "10,000", levels: &[10_000] }, Shape { name: "10 x 10 x 100", levels: &[10, 10, 100] }];
 
-/// A model that starts as many tasks as the first number of its prompt, passes the other numbers to them, and never
-/// answers.
+/// A model that starts as many tasks as the first number of its prompt, passes on the others, and never answers.
 struct HangingModel;
 
 impl Model for HangingModel {

@@ -1,5 +1,4 @@
-//! Plan, then build: one agent plans and cannot change files. When a person approves the plan, another agent carries it
-//! out.
+//! Plan, then build: one agent plans and cannot change files. When a person approves, another carries the plan out.
 //!
 //! `cargo run --example plan_build`. Both agents are built in. The planner calls `plan_exit` with the plan, which asks
 //! for an approval like any other call. After the approval, `build` answers from the next turn on, in the same session

@@ -1,5 +1,4 @@
-//! Typed output: the answer is a value of a Rust type. An answer that does not match is returned to the model with the
-//! error.
+//! Typed output: the answer is a value of a Rust type. One that does not match returns to the model with the error.
 //!
 //! `cargo run --example typed_output`. The scripted model forgets a field at first.
 

@@ -1,5 +1,4 @@
-//! Measures the memory of sessions: allocations of a child from its call to its result, and heap bytes that a session
-//! keeps.
+//! Measures the memory of sessions: allocations of a child from call to result, and heap bytes that a session keeps.
 //!
 //! `cargo test --test footprint -- --nocapture` prints the table. The journal is in memory and its bytes are printed
 //! separately: they remain on the heap after the runtime is dropped. The tokio runtime has one thread, so the counts
@@ -130,8 +129,7 @@ async fn settled_heap() -> usize {
     }
 }
 
-/// Prints the bytes that `sessions` keep beyond the `before` bytes of the process; returns the runtime's bytes per
-/// session.
+/// Prints the bytes that `sessions` keep beyond the `before` of the process; returns the runtime's per session.
 async fn measure_sessions(state: &str, before: usize, runtime: Runtime, journal: Journal) -> usize {
     let all = settled_heap().await;
     drop(runtime);
@@ -143,8 +141,7 @@ async fn measure_sessions(state: &str, before: usize, runtime: Runtime, journal:
     subtend
 }
 
-/// Runs children to their ends. Returns the allocations per child without those of its model, and the bytes that one
-/// keeps.
+/// Runs children to their ends. Returns allocations per child without those of the model, and the bytes it keeps.
 async fn measure_ended_children() -> (usize, usize) {
     let (journal, before, model) = (journal(), heap().1, CountingModel::new(CHILDREN, false));
     let runtime = runtime(&journal, Arc::clone(&model) as _, u32::MAX).await;

@@ -1,5 +1,4 @@
-//! `subtend drill` kills real runs on redb and checks the disk after each kill and recovery. Each injected bug shows
-//! that the drill can fail.
+//! `subtend drill` kills real runs on redb and checks the disk. Each injected bug shows that the drill can fail.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -1,5 +1,4 @@
-//! The main use of the command: answers are correct, the journal is complete, and runs with bad input end with the
-//! right cause.
+//! The main use of the command: answers are correct, the journal is complete, runs with bad input end with the cause.
 
 pub(crate) mod checker;
 pub(crate) mod planted;

@@ -45,8 +45,7 @@ fn script_of_a_repository_cannot_be_the_model() {
     assert_eq!((control.code, control.out.trim()), (Some(0), SCRIPT_ANSWER), "{control:?}");
 }
 
-/// The repository replaces a built-in agent. It starts a child whose file names the script, and the run of the child
-/// fails.
+/// The repository replaces a built-in agent, which starts a child whose file names the script. The child's run fails.
 #[test]
 fn script_of_a_repository_cannot_answer_for_a_child() {
     let user = cloned();

@@ -84,8 +84,7 @@ fn links_on_path_open_programs_alone() {
     assert_eq!(read.contains(SECRET), can_confine(), "{read}");
 }
 
-/// Settings that only the superuser may read, such as password hashes. The control: an unconfined shell reads all that
-/// its user may read.
+/// Settings for the superuser alone, such as password hashes. The control: an unconfined shell reads as its user may.
 #[test]
 fn confined_command_reads_only_world_readable_settings() {
     let user = User::new();
@@ -103,8 +102,7 @@ fn confined_command_reads_only_world_readable_settings() {
     assert_eq!(free.contains("\\nspoiled"), std::fs::File::open(hidden).is_ok(), "{free}");
 }
 
-/// A command does not inherit files that the caller of the host left open. The control: another program of the caller
-/// inherits them.
+/// A command does not inherit files that the host's caller left open. The control: another program inherits them.
 #[test]
 fn command_inherits_no_open_descriptors() {
     let user = User::new();
@@ -137,8 +135,7 @@ fn command_inherits_no_open_descriptors() {
     assert_eq!(left_open("sh".as_ref(), &mut ["-c", script].map(std::ffi::OsStr::new).into_iter()), (true, true));
 }
 
-/// Returns a model that runs these commands, one a turn; the first one in the background if `is_first_in_background`. It
-/// then writes the file `end`.
+/// Returns a model that runs a command a turn, the first in the background if asked, and then writes the file `end`.
 fn model_of_commands(user: &User, commands: &[&str], is_first_in_background: bool) -> String {
     let step = |(at, command): (usize, &&str)| {
         let background = at == 0 && is_first_in_background;

@@ -173,8 +173,7 @@ fn sec6_links_in_a_store_are_not_written_through() {
     }
 }
 
-/// Another user puts a pipe in the temporary directory in place of the lock of a copy. The control: opening that pipe
-/// blocks.
+/// Another user puts a pipe in place of the lock of a copy, in the temporary directory. The control: opening it blocks.
 #[test]
 fn sec6_pipe_of_another_user_does_not_block_readers() {
     let home = Home::new("sled");

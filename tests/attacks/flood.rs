@@ -112,8 +112,7 @@ fn pipes_and_devices_of_a_repository_do_not_block() {
     }
 }
 
-/// A call that requests too many turns gets the number that the agent's file and the limit allow. The control: a call
-/// may request fewer turns.
+/// A call that requests too many turns gets what file and limit allow. The control: it may request fewer turns.
 #[tokio::test(start_paused = true)]
 async fn call_cannot_raise_the_turns_of_an_agent() {
     let attacks: [(&str, u32, u32); 5] =

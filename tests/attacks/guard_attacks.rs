@@ -43,8 +43,7 @@ async fn run_attack(host: &RunningHost, agent: &str, signal: u8, mark: &str, mor
     (host.results(session.id()).pop().expect("a result").1, marked(mark))
 }
 
-/// A signal to one thread of a process ends or stops the whole process. The control: an unconfined shell ends its
-/// guard.
+/// A signal to one thread of a process ends or stops all of it. The control: an unconfined shell ends its guard.
 #[tokio::test]
 async fn confined_command_cannot_kill_or_stop_its_guard() {
     if !confines_signals() || !has_python() {

@@ -117,8 +117,7 @@ fn trust_of_a_host_does_not_cover_other_directories() {
     stop(host);
 }
 
-/// An answer from another terminal must name the digest of the listed call, because the number could mean another call
-/// by then.
+/// An answer from another terminal must name the digest of the listed call: its number could mean another by then.
 #[test]
 fn approval_from_another_terminal_names_what_was_shown() {
     let user = User::new();

@@ -16,8 +16,7 @@ fn loaded(text: &str) -> Result<Loaded, String> {
     Loaded::of([layer]).map_err(|error| error.to_string())
 }
 
-/// A list of wrong items is reported once, with the start of its text, so that the report stays short. The control: one
-/// wrong item.
+/// A list of wrong items is reported once, with the start of its text: a short report. The control: one wrong item.
 #[test]
 fn list_of_wrong_items_is_reported_once() {
     let schema = json!({"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string"}}}});

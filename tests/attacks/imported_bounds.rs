@@ -28,8 +28,7 @@ fn most_turns(journal: &Journal) -> u32 {
     journal.heads().expect("heads").into_iter().filter_map(|(session, _)| of(session)).max().expect("sessions")
 }
 
-/// Each attack sets one field of the export to 4,000 turns. The control: with higher local limits, the session keeps the
-/// turns of its export.
+/// Each attack sets one field of the export to 4,000 turns. The control: higher local limits keep those of the export.
 #[test]
 fn imported_runs_have_at_most_the_turns_of_the_importer() {
     let other = json!({"agent": "general", "agent_hash": "00dbd5365cabe2a1e27d2526d34b23dc", "model": "m", "system": "s",
@@ -73,8 +72,7 @@ fn rule_set(first: usize, rules: usize) -> Value {
     json!({"default": "ask", "rules": (first..first + rules).map(rule).collect::<Vec<_>>()})
 }
 
-/// Each call is checked against all rules of its session, so their number is limited. The control: the largest allowed
-/// number.
+/// Each call is checked against all rules of its session, so they are limited. The control: the largest number.
 #[test]
 fn import_refuses_permissions_of_too_many_rules() {
     let (rules, sets) = (Authority::MAX_RULES, Authority::MAX_SETS);

@@ -157,8 +157,7 @@ fn model_of_an_export_must_be_enabled_by_the_person() {
     assert!(!called.err.contains("not enabled") && called.err.contains("model: ollama/small"), "{called:?}");
 }
 
-/// The limits of an imported session are capped by the importer's configuration. The control: an import of the older
-/// format, which records no limits.
+/// The importer's configuration caps the limits of a session. The control: an older format, which records no limits.
 #[test]
 fn imported_session_has_the_limits_of_the_importer() {
     let (user, id) = exported();
@@ -268,8 +267,7 @@ fn approval_in_an_export_starts_no_call() {
     }
 }
 
-/// The next command neither starts nor awaits a run that was queued in the export. The control: an import without
-/// bounds.
+/// The next command neither starts nor awaits a run queued in the export. The control: an import without bounds.
 #[test]
 fn queued_run_of_an_export_does_not_start() {
     for (is_bounded, slot) in [(true, false), (true, true), (false, true)] {

@@ -28,8 +28,7 @@ pub(crate) fn forged(lines: Vec<Value>) -> Vec<u8> {
     forged_with(lines, ("", ""))
 }
 
-/// Like [`forged`], but replaces a placeholder string in the text, because a JSON value with millions of parts would
-/// take gigabytes.
+/// Like [`forged`], but replaces a placeholder in the text: a JSON value with millions of parts would take gigabytes.
 fn forged_with(lines: Vec<Value>, (placeholder, text): (&str, &str)) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
     for (n, mut line) in (1_u64..).zip(lines) {
@@ -116,8 +115,7 @@ fn sec7_names_of_an_export_are_validated_field_by_field() {
     }
 }
 
-/// A short name must be the end of the session's own id, or it could take the name of another session. The control: a
-/// longer end.
+/// A short name must be the end of its session's id, or it could be another session's. The control: a longer end.
 #[test]
 fn import_refuses_the_short_name_of_another_session() {
     let attacks: [(&str, &str); 3] =
@@ -186,8 +184,7 @@ fn import_counts_values_before_it_keeps_them() {
     of(1_000).expect("the control");
 }
 
-/// A line is read whole, so its length is bounded also for an engine without a limit, before it is parsed. The control: a
-/// shorter line.
+/// A line is read whole, so its length is bounded before parsing, for every engine. The control: a shorter line.
 #[test]
 fn import_refuses_lines_longer_than_any_frame() {
     let of = |bytes: usize| {
@@ -253,8 +250,7 @@ fn import_reads_a_shared_body_once() {
     assert!(of(200) < 6, "{} times its size", of(200));
 }
 
-/// A session that claims the worktree of a session that is not its ancestor is refused. The control: its parent's
-/// worktree.
+/// A session that claims the worktree of no ancestor is refused. The control: its parent's worktree.
 #[test]
 fn x14_import_refuses_a_worktree_of_another_session() {
     let own = |lines: &[Value], nth: usize| {
@@ -293,8 +289,7 @@ fn x14_import_refuses_a_worktree_of_another_session() {
     works(of(&root), json!({"of": child, "from": root})).expect("its own worktree, made from its parent's");
 }
 
-/// Each record of a long queue would be compared with all inputs in the queue. The control: the longest permitted
-/// queue.
+/// Each record of a long queue would be compared with all its inputs. The control: the longest permitted queue.
 #[test]
 fn import_refuses_endless_queues() {
     let queued = |inputs: usize| {
@@ -333,8 +328,7 @@ fn import_refuses_frames_with_absurd_times() {
     }
 }
 
-/// A run parked until an absurd time is refused: a view would fail at the year 10000. The control: the last accepted
-/// moment.
+/// A run parked until an absurd time is refused: a view fails at the year 10000. The control: the last moment.
 #[test]
 fn import_refuses_runs_parked_until_absurd_times() {
     let latest = 253_402_300_799_999_i64;

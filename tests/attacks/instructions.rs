@@ -115,8 +115,7 @@ fn imports_do_not_bring_secrets_into_a_prompt() {
     assert_eq!(listed.err.matches("it leads out of the directory whose files it may import").count(), 3, "{listed:?}");
 }
 
-/// A hard link to a file that the session may not read, or to a file outside, is not used as an instruction file. The
-/// control: a copy.
+/// A hard link to a file that is outside or that the session may not read is not used. The control: a copy.
 #[test]
 fn hard_linked_instructions_do_not_enter_prompts() {
     const ATTACKS: [(&str, &str); 4] = [
@@ -145,8 +144,7 @@ fn hard_linked_instructions_do_not_enter_prompts() {
     }
 }
 
-/// A child's prompt contains only files that the child may read, whatever its parent may read. The control: a child
-/// that may read the file.
+/// A child's prompt contains only files that the child may read, whatever its parent may. The control: one it may.
 #[test]
 fn child_prompt_omits_files_the_child_may_not_read() {
     let user = User::new();
@@ -189,8 +187,7 @@ fn instructions_posing_as_permissions_grant_nothing() {
     }
 }
 
-/// Links to the outside, pipes, devices and huge files are reported and do not hide other files. The control: smaller
-/// files are read.
+/// Links to the outside, pipes, devices and huge files are reported and hide no others. The control: smaller files.
 #[cfg(unix)]
 #[test]
 fn endless_and_linked_instruction_files_are_refused() {

@@ -94,8 +94,7 @@ async fn used(url: &str, login: &Login) -> Result<Vec<String>, String> {
     }
 }
 
-/// Any page can redirect a browser to the address that awaits the login. The control: the redirect of the login page
-/// itself.
+/// Any page can redirect a browser to the address that awaits the login. The control: the login page's redirect.
 #[tokio::test]
 async fn redirect_of_another_login_gets_no_token() {
     let server_at = LoginServer::start();
@@ -155,8 +154,7 @@ fn lying(path: &'static str, change: impl Fn(&mut Value, &str) + Send + Sync + '
     })
 }
 
-/// The metadata names another server, an unencrypted or internal address, or an invalid one. The control: unchanged
-/// metadata.
+/// The metadata names another server, an unencrypted, internal or invalid address. The control: unchanged metadata.
 #[tokio::test]
 async fn misleading_metadata_is_refused() {
     let set =
@@ -186,8 +184,7 @@ async fn misleading_metadata_is_refused() {
     assert!(begin(&LoginServer::start()).await.is_ok(), "the control");
 }
 
-/// The address of the login page sets parameters that would replace those of the client. The control: other parameters
-/// are kept.
+/// The address of the login page sets parameters in place of the client's. The control: other parameters are kept.
 #[tokio::test]
 async fn login_page_cannot_set_parameters_of_the_client() {
     let with = |query: &'static str| {
@@ -239,8 +236,7 @@ async fn page_of_another_server_needs_a_confirmation() {
             said["authorization_response_iss_parameter_supported"] = names_itself.into();
         })
     };
-    // Only the issuer is hostile. The login page and the token address belong to the honest server, which the issuer
-    // only names.
+    // Only the issuer is hostile: login page and token address are those of the honest server.
     let borrowed = || {
         lying(SERVER, |said, _| {
             for endpoint in ["authorization_endpoint", "token_endpoint"] {
@@ -309,8 +305,7 @@ async fn endless_metadata_is_bounded() {
     assert!(total <= 32, "{total} requests");
 }
 
-/// A redirect would send the request, its code or its token to another server. The control: without a redirect, the
-/// login succeeds (`login`).
+/// A redirect would send request, code or token to another server. The control: a login without one (`login`).
 #[tokio::test]
 async fn login_requests_do_not_follow_redirects_to_other_servers() {
     let elsewhere = Arc::new(WebServer::page("content-type: application/json\r\n", "{}"));

@@ -26,8 +26,7 @@ fn held(started: &Arc<Notify>, released: &Arc<Notify>) -> Arc<dyn Tool> {
     })
 }
 
-/// A parent that waits for its child does not read messages. The control: the same number of user inputs fills the
-/// queue.
+/// A parent that waits for its child reads no messages. The control: the same number of user inputs fills the queue.
 #[tokio::test(start_paused = true)]
 async fn child_cannot_fill_the_queue_of_its_parent() {
     for (messages, inputs, accepted) in [(QUEUE, 0, true), (0, QUEUE, false)] {
@@ -59,8 +58,7 @@ async fn child_cannot_fill_the_queue_of_its_parent() {
     }
 }
 
-/// The rule denies full ids, and the message names its receiver `parent`. The control: without the rule, the message is
-/// delivered.
+/// The rule denies full ids; the message names its receiver `parent`. The control: without the rule, it arrives.
 #[tokio::test(start_paused = true)]
 async fn rule_for_a_receiver_applies_to_each_of_its_names() {
     for (rules, delivered) in [(&[("tool:message", "*-*", Verdict::Deny)][..], false), (&[], true)] {

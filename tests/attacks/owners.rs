@@ -243,8 +243,7 @@ fn configuration_of_another_user_is_ignored() {
     }
 }
 
-/// A replaced file may have the setuid bit, or be writable by another user. The control: other bits of the user's own
-/// file are kept.
+/// A replaced file may be setuid, or writable by others. The control: other bits of the user's own file are kept.
 #[test]
 fn replaced_file_does_not_keep_permissions_of_others() {
     // The mode, whether another user owns the file, and the modes after an edit by a model and after `config set`.

@@ -108,8 +108,7 @@ async fn handle_of_a_process_works_in_no_other_session() {
     host.shut_down().await;
 }
 
-/// The parent and a sibling of the owner use the handle of a process. The control: the parent can cancel the owner,
-/// which ends the process.
+/// Parent and sibling of the owner use the handle of a process. The control: the parent cancels the owner, ending it.
 #[tokio::test]
 async fn process_handle_is_refused_to_parent_and_sibling() {
     let mut scene = AttackScene::new().guard(guard()).tool(message::tool());
@@ -137,8 +136,7 @@ async fn process_handle_is_refused_to_parent_and_sibling() {
     host.shut_down().await;
 }
 
-/// A session that names the model of processes would run its first input as a command. The control: a background
-/// process runs its command.
+/// A session that names the model of processes would run its input as a command. The control: a background process.
 #[tokio::test]
 async fn model_of_processes_answers_in_no_other_session() {
     const COPY: &str = "echo spoiled > top.txt";

@@ -64,8 +64,7 @@ async fn remaining_processes(host: &RunningHost, command: &str, mark: &str) -> V
     marked(mark)
 }
 
-/// With the guard every process ends with the run. The control: without a guard, a process that leaves its group keeps
-/// running.
+/// With the guard every process ends with the run. The control: without, one that leaves its group keeps running.
 #[tokio::test]
 async fn process_ends_although_it_forks_and_ignores_signals() {
     const ATTACKS: [(&str, &str); 5] = [
@@ -262,8 +261,7 @@ async fn processes_of_siblings_leave_a_slot_to_agents() {
     host.shut_down().await;
 }
 
-/// The session of a process runs the command of its owner's call once. Messages to that session, or to a branch of it,
-/// do not run.
+/// The session of a process runs the command of its owner's call once; messages to it, or to a branch, do not run.
 #[tokio::test]
 async fn session_of_a_process_runs_only_one_command() {
     let mut scene = AttackScene::new().guard(guard());

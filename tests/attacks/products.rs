@@ -103,8 +103,7 @@ fn untrusted_workspace_adds_no_agents_of_other_products() {
     assert_eq!(["Claude Code", "OpenCode", "Codex"].map(from), [1, 1, 1], "{listed:?}");
 }
 
-/// A home directory that lies in the workspace counts as the workspace. The control: outside of it, its agents are the
-/// user's.
+/// A home directory in the workspace counts as the workspace. The control: outside, its agents are the user's.
 #[test]
 fn planted_home_is_not_used_for_agents() {
     let user = User::new();

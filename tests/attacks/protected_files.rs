@@ -256,8 +256,7 @@ fn target_of_a_protected_link_is_protected() {
     assert!(is_spoiled(&user, "other/settings.json"));
 }
 
-/// No session can change the configuration of a trusted directory below its workspace. The control: a directory that is
-/// not trusted.
+/// No session changes the configuration of a trusted directory below its workspace. The control: an untrusted one.
 #[test]
 fn trusted_directory_below_is_not_reconfigured() {
     const ATTACKS: [&str; 3] = ["subtend.yaml", ".subtend/agents/mine.md", ".subtend/agents/general.md"];
@@ -333,8 +332,7 @@ fn own_files_behind_links_are_not_written_in_their_workspace() {
     assert_eq!(spoiled(), [true; 8], "the control");
 }
 
-/// If the workspace is the home directory, it contains the folders of the user's own agents and commands. The control:
-/// another folder.
+/// If the workspace is the home directory, it contains the user's own agents and commands. The control: another folder.
 #[test]
 fn own_folders_in_the_workspace_are_not_written() {
     const ATTACKS: [&str; 3] =

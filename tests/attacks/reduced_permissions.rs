@@ -231,8 +231,7 @@ fn pause() -> Arc<dyn Tool> {
     })
 }
 
-/// A stricter agent cannot message a running child of another agent. The control: messages of the agent that started
-/// the child arrive.
+/// A stricter agent cannot message a running child of another. The control: messages of the agent that started it.
 #[tokio::test(start_paused = true)]
 async fn stricter_agent_cannot_message_a_child_of_another() {
     let detached = || Manifest { detached: true, ..Manifest::new("runner", AgentMode::All, "You are an agent.") };

@@ -23,8 +23,7 @@ fn attempts() -> Vec<Value> {
     .into()
 }
 
-/// Without a guard no command can be confined: a session with a denied file gets no shell, and neither do its
-/// descendants.
+/// Without a guard no command is confined: a session with a denied file gets no shell, and neither do descendants.
 #[tokio::test(start_paused = true)]
 async fn denied_file_allows_no_unconfined_shell() {
     let mut scene = AttackScene::new().agent("limited", Verdict::Allow, NO_SECRETS);

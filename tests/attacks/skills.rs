@@ -29,8 +29,7 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).expect("a file");
 }
 
-/// The prompt has names and descriptions; the tool reads bodies and other files, from the workspace and the user's
-/// folder.
+/// The prompt has names and descriptions; the tool reads bodies and other files, also from the user's folder.
 #[test]
 fn skill_is_listed_and_read_through_its_tool() {
     let user = User::new();

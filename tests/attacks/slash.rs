@@ -1,5 +1,4 @@
-//! Slash commands from files: their text only reaches the model. It runs nothing, reads no file and grants no
-//! permission.
+//! Slash commands from files: their text only reaches the model; it runs nothing, reads no file, grants no permission.
 
 use super::scene::*;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
@@ -46,8 +45,7 @@ fn command_of_a_file_is_the_prompt_of_run_and_chat() {
     assert_eq!(user.call(&["agents", "commands", "commit", "x", "--y"]).out, "Commit as x --y, by x.\n");
 }
 
-/// The commands of a workspace are not used before the user trusts it. The control: a trusted workspace, and a command
-/// of the user.
+/// The commands of an untrusted workspace are not used. The control: a trusted workspace, and a command of the user.
 #[test]
 fn untrusted_commands_are_not_used() {
     let user = User::new();

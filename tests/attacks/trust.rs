@@ -87,8 +87,7 @@ fn trust_does_not_cover_replaced_or_moved_workspaces() {
     assert_eq!(answer(&user, &model, &[]), OWN_ANSWER);
 }
 
-/// Listings show what is used and report what is ignored. Nothing is asked about a workspace without files that need
-/// trust.
+/// Listings show what is used and report what is ignored. A workspace without files that need trust asks nothing.
 #[test]
 fn listings_ignore_an_untrusted_workspace() {
     let (user, _) = cloned();
@@ -131,8 +130,7 @@ fn trust_ends_when_the_trusted_files_are_removed() {
     assert_eq!(answer(&user, &answering_model(&user), &[]), BUILT_IN_ANSWER);
 }
 
-/// Returns a shell command that writes an agent, its selection, and an MCP server, which would run outside of the
-/// sandbox.
+/// Returns a command that writes an agent, its selection, and an MCP server, which would run outside the sandbox.
 fn spoiling_command() -> String {
     let servers = json!({"mcpServers": {"x": {"command": "sh", "args": ["-c", "touch escaped"]}}});
     let agent = "---\\nmode: all\\ndescription: Spoiled.\\n---\\nObey.\\n";

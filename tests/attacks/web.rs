@@ -263,8 +263,7 @@ async fn name_that_changes_its_address_is_not_reached() {
     let (failed, text) = fetch_one(first, &url).await;
     assert!(failed && text.contains("its address is not public"), "{text}");
     assert_eq!((names.request_count.load(Ordering::Relaxed), server.heads().len()), (1, 0));
-    // The host is listed, so its first address is connected to, where no server listens; the second one is never
-    // resolved.
+    // The host is listed, so its first address is connected to, without a listener; the second is never resolved.
     let names = TurningResolver::of(&[("rebind.example", &[&["240.0.0.1"], &["127.0.0.1"]])]);
     let listed = scene_with(&settings(&["rebind.example"]), &Secrets::default(), names.clone());
     let (failed, text) = fetch_one(listed, &url).await;
@@ -298,8 +297,7 @@ fn zeros(repeats: usize) -> Vec<u8> {
     out
 }
 
-/// Reading a page is bounded: the call ends, and the session continues. The control: a page within the bounds is
-/// complete.
+/// Reading a page is bounded: the call ends, the session continues. The control: a page within the bounds is complete.
 #[tokio::test]
 async fn bombs_and_floods_are_truncated() {
     let cut = "; only its first 4194304 bytes were read";

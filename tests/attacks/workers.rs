@@ -88,8 +88,7 @@ fn token_of_a_worker_is_refused_elsewhere() {
     host.host.stops();
 }
 
-/// A second worker, or a thief of its token, cannot complete a call of another worker. The control: the worker with the
-/// lease can.
+/// A second worker, or a thief of its token, cannot complete a call of another. The control: the worker with the lease.
 #[test]
 fn worker_cannot_answer_a_call_it_has_not_leased() {
     let user = user_with_tools(30_000);
@@ -127,8 +126,7 @@ fn worker_cannot_answer_a_call_it_has_not_leased() {
     host.host.stops();
 }
 
-/// A program of a worker does not inherit secrets of the worker's environment. The control: it gets the variable that
-/// `--env` names.
+/// A worker's program does not inherit secrets of its environment. The control: the variable that `--env` names.
 #[test]
 fn worker_program_inherits_no_secrets() {
     let user = user_with_tools(30_000);
@@ -241,8 +239,7 @@ fn worker_disconnects_from_an_endless_response() {
     }
 }
 
-/// Starts an impostor in place of a host. It answers each request with `answer` of its path, or with endless interim
-/// responses.
+/// Starts an impostor of a host, which answers with `answer` of the path, or with endless interim responses.
 fn impostor(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("an address"));
@@ -269,8 +266,7 @@ fn impostor(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) ->
     address
 }
 
-/// An impostor in place of a host refuses with a text that imitates another line of the worker. The control: the text
-/// is shown, escaped.
+/// An impostor of a host refuses with a text like another line of the worker. The control: it is shown, escaped.
 #[test]
 fn refusal_of_a_host_stays_on_one_line_of_a_worker() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -310,8 +306,7 @@ fn eventually<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
     panic!("{what}");
 }
 
-/// Endless interim responses must not block the threads of a worker or its signals. The control: it ends at a signal
-/// while its host is silent.
+/// Endless interim responses block no thread or signal of a worker. The control: it ends while its host is silent.
 #[cfg(target_os = "linux")]
 #[test]
 fn endless_interim_responses_do_not_block_a_worker() {

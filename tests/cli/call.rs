@@ -23,8 +23,7 @@ pub(crate) fn last_event(out: &str) -> Value {
 /// Time limit of a call.
 const LONG: Duration = Duration::from_secs(240);
 
-/// Held during a fork, and while this process opens a store: until a forked process execs, it holds all open files,
-/// including the lock.
+/// Held during a fork, and while this process opens a store: until a fork execs, it holds all open files and the lock.
 static FORKING: Mutex<()> = Mutex::new(());
 
 pub(crate) fn no_forks() -> MutexGuard<'static, ()> {

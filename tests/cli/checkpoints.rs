@@ -189,8 +189,7 @@ fn x15_write_without_a_result_is_reported_with_its_diff() {
     let says_so = "the result of the write to `a.txt` is not recorded; the file was written";
     let before = user.call(&["show", &id]);
     assert_output(&before, 0, says_so);
-    // The kill may also leave the temporary file of the write. It is removed only if the result of the call is not
-    // recorded.
+    // The kill may leave the temporary file of the write, which is removed only without a recorded result.
     let (left, foreign) = (format!(".subtend-{id}-1-2.0.tmp"), format!(".subtend-{id}-1-1.0.tmp"));
     user.file(&left, "tw");
     user.file(&foreign, "tw");

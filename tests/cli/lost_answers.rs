@@ -1,5 +1,4 @@
-//! A host is killed after it accepted a command and before its answer arrives. A relay forwards the command and
-//! withholds the answer.
+//! A host is killed between a command and its answer. A relay forwards the command and withholds the answer.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -36,8 +35,7 @@ fn relay(client: UnixStream, real: &Path, prefix: &'static str, withheld: mpsc::
     drop(to_client.shutdown(Shutdown::Both));
 }
 
-/// Puts a relay in front of the host at `socket`. Returns a receiver for the connection of the client whose request
-/// began with `prefix`.
+/// Puts a relay in front of the host at `socket`; returns a receiver for the connection of a request with `prefix`.
 fn start_relay(socket: &Path, prefix: &'static str) -> mpsc::Receiver<UnixStream> {
     let real = socket.with_file_name("real.sock");
     std::fs::rename(socket, &real).expect("moved");

@@ -90,8 +90,7 @@ fn x17_changed_tool_list_is_in_the_next_model_call() {
     assert!(results.len() == 3 && results[..2] == ["called", "called"] && results[2].starts_with(gone), "{results:?}");
 }
 
-/// The run reports the change because most users never list tools. The control: an unchanged description is not
-/// reported.
+/// The run reports the change: most users never list tools. The control: an unchanged description is not reported.
 #[test]
 fn x17_run_names_a_changed_description_of_a_tool_once() {
     let user = User::new();
@@ -321,8 +320,7 @@ fn server_with_secrets() -> LoginServer {
     })
 }
 
-/// The secret of a registered client comes from a variable, is sent with each request for tokens, and is in the private
-/// file alone.
+/// The secret of a registered client comes from a variable, is sent for tokens, and is in the private file alone.
 #[test]
 fn x17_client_secret_is_used_and_stays_private() {
     let server = server_with_secrets();

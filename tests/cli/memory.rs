@@ -55,8 +55,7 @@ fn call_with_address_space(user: &User, args: &[&str], kib: u64) -> CommandOutpu
     RunningCommand::start(shell, "").done()
 }
 
-/// Calls the command with the memory limit for hostile inputs. The command must exit by itself, without a failed
-/// allocation.
+/// Calls the command with the memory limit for hostile inputs. It must exit by itself, without a failed allocation.
 fn assert_bounded(user: &User, args: &[&str]) -> CommandOutput {
     let done = call_with_address_space(user, args, idle_size() + ALLOWED_ABOVE_IDLE);
     let starved = ["memory allocation", "out of memory", "Cannot allocate", "overflowed its stack", "panicked"];
@@ -119,8 +118,7 @@ fn peak_memory(pid: u32) -> u64 {
     size.and_then(|size| size.trim().parse().ok()).expect("the size in /proc")
 }
 
-/// Returns the memory in KiB that an answer with `body` takes: the difference between the peaks at the request and at
-/// the next attempt.
+/// Returns the memory in KiB that an answer takes: the difference of the peaks at the request and the next attempt.
 fn memory_taken_by(model: &str, body: &[u8]) -> u64 {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", server.local_addr().expect("its address"));
@@ -209,8 +207,7 @@ fn interim_server(pieces: usize) -> (String, mpsc::Receiver<()>) {
     (address, receiver)
 }
 
-/// The HTTP library reads interim responses without a pause. Otherwise two connections would block both threads of the
-/// runtime.
+/// The HTTP library reads interim responses without a pause: two connections would block both threads.
 #[test]
 fn endless_interim_responses_do_not_delay_the_end_of_a_run() {
     let (address, receiver) = interim_server(usize::MAX);
@@ -402,8 +399,7 @@ fn guidance_of_a_repository_stays_within_bounds() {
     assert_bounded(&user, &["trust"]);
 }
 
-/// An endless line of an export is not kept in memory. The control: a line within the bound of its store is read, and
-/// refused as damaged.
+/// An endless line of an export is not kept in memory. The control: a bounded line is read, and refused as damaged.
 #[test]
 fn lines_of_an_export_stay_within_bounds() {
     let user = User::new();

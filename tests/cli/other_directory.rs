@@ -232,8 +232,7 @@ fn reading_and_ending_a_session_work_from_any_directory() {
     assert_eq!(scene.user.json(&["sessions", "--all", "--json"]), json!([]));
 }
 
-/// A host of another directory cannot open the script of a session. The control: both remedies that the refusal names
-/// work.
+/// A host of another directory cannot open the script of a session. The control: both remedies of the refusal work.
 #[test]
 fn remedies_for_a_refused_script_work() {
     let scene = ElsewhereScene::new();

@@ -19,8 +19,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("timeout: {what}");
 }
 
-/// The process of a killed host ends with the host and is listed as ended; the owner's model receives one notice, with
-/// the output.
+/// The process of a killed host ends with it and is listed as ended; the owner's model gets one notice with the output.
 #[test]
 fn r9_killed_host_leaves_no_process_and_its_end_is_noticed() {
     let user = User::new();

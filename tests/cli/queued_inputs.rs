@@ -189,8 +189,7 @@ fn b11_send_prints_the_answer_to_its_own_message() {
     assert_eq!(run.done().code, Some(0));
 }
 
-/// Kills a process during the runs of a parent and its child. Returns the child, and a function that returns a script
-/// for it.
+/// Kills a process during the runs of a parent and its child. Returns the child, and a function for its scripts.
 fn killed_owned_run(user: &User) -> (String, impl Fn(&str) -> String) {
     user.resumable_agent("steady", "primary");
     user.resumable_agent("hand", "subagent");

@@ -241,8 +241,7 @@ fn serve_refuses_options_without_effect() {
     assert_eq!(user.call(&["token", "revoke", "none"]).code, Some(2));
 }
 
-/// A host in one directory opens sessions in another with that directory's permissions, and finds them again after a
-/// restart.
+/// A host in one directory opens sessions in another with that one's permissions, and finds them after a restart.
 #[test]
 fn h5_one_host_serves_two_workspaces() {
     let user = User::new();
@@ -312,8 +311,7 @@ fn list_of_models_in_the_hosts_directory_has_its_limits() {
     assert_eq!(serving.host.done().code, Some(0));
 }
 
-/// As for limits, sessions with such a list get the permissions of the host. The controls: rules in the request, and
-/// another directory.
+/// As for limits, such sessions get the host's permissions. The controls: rules in the request, another directory.
 #[test]
 fn list_of_models_in_the_hosts_directory_has_its_policy() {
     let user = User::new();
@@ -474,8 +472,7 @@ fn h1_exported_model_variables_do_not_stop_host_commands() {
     host.stops();
 }
 
-/// A host serves sessions of many directories: a slash command comes from the session's directory, wherever it is sent
-/// from.
+/// A host serves sessions of many directories: a slash command comes from the session's, wherever it is sent from.
 #[test]
 fn x7_slash_commands_come_from_the_session_directory() {
     let user = User::new();
@@ -562,8 +559,7 @@ fn until_line(command: &RunningCommand, word: &str) -> String {
     }
 }
 
-/// The host of a detached run ends with that run, and the waiting host then takes over the store. Nothing waits for a
-/// permanent host.
+/// The host of a detached run ends with it, and the waiting host takes over. Nothing waits for a permanent host.
 #[test]
 fn h2_serve_waits_for_the_host_of_a_detached_run() {
     let user = User::new();

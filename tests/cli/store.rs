@@ -147,8 +147,7 @@ fn quiet_run_waits_for_a_resumed_run_silently() {
     );
 }
 
-/// The store is replaced with an older copy, while the watermark is newer. It is refused until the user accepts the
-/// loss.
+/// The store is an older copy, while the watermark is newer. It is refused until the user accepts the loss.
 #[test]
 fn store_that_lost_its_end_opens_only_if_accepted() {
     let user = User::new();

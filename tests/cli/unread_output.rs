@@ -32,8 +32,7 @@ fn start_unread(user: &User, args: &[&str]) -> (Child, UnixStream) {
     (child, reader)
 }
 
-/// While a command waits for a reader of its output, another command changes the store. The control: the output arrives
-/// when it is read.
+/// While a command waits for a reader of its output, another changes the store. The control: the output arrives.
 #[test]
 fn unread_output_does_not_hold_the_store() {
     let user = User::new();

@@ -8,8 +8,7 @@ use tokio::time::Instant;
 const MAX_CHECKS: u32 = 3_000;
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A user who declares the tools `pay`, which has effects, and `seek`, which is idempotent; leases last `lease`
-/// milliseconds.
+/// A user who declares `pay`, which has effects, and `seek`, which is idempotent; leases last `lease` milliseconds.
 pub(crate) fn user_with_tools(lease: u32) -> User {
     let user = User::new();
     let file = user.config().join("subtend/subtend.yaml");
@@ -155,8 +154,7 @@ fn d6_worker_resuming_after_its_lease_is_refused() {
     let one = worker(&user, &host.address, "one", &["seek=echo on > begun; sleep 1; echo first; echo $$ > first"]);
     let found = run(&user);
     let call = wait_for_begun_call(&host, "one");
-    // Wait for the program: a worker that is paused between the first renewal and the start of the program would not
-    // start it.
+    // Wait for the program: a worker that is paused before it starts the program would not start it.
     text(&file(&user, "begun"));
     one.signal("STOP");
     // The call is idempotent, so another worker answers it.
@@ -232,8 +230,7 @@ fn d6_cancelled_call_kills_its_program_at_once() {
     host.host.stops();
 }
 
-/// A worker outlives its host. It kills the program whose lease the next host does not know, and then takes calls of
-/// that host.
+/// A worker outlives its host: it kills the program whose lease the next host does not know, and takes its calls.
 #[test]
 fn d6_worker_returns_to_a_killed_host() {
     let user = user_with_tools(2_000);
@@ -256,8 +253,7 @@ fn d6_worker_returns_to_a_killed_host() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// Workers are killed and paused while they answer. No effect happens twice, and each result that a model reads belongs
-/// to an effect.
+/// Workers are killed and paused meanwhile. No effect happens twice, and each result belongs to an effect.
 #[test]
 fn d6_effects_happen_once_under_killed_and_paused_workers() {
     const CALLS: usize = 12;

@@ -97,8 +97,7 @@ fn x14_user_sees_and_merges_changes_of_a_child() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// A deletion removes worktrees, so the question and the result say that changes are lost. The control: after a merge,
-/// no changes are lost.
+/// A deletion removes worktrees: question and result say that changes are lost. The control: after a merge, none is.
 #[test]
 fn x14_delete_names_changes_that_were_not_merged() {
     let user = User::new();
@@ -138,8 +137,7 @@ fn delete_with_yes_works_without_a_list_of_worktrees() {
     assert_eq!(user.json(&["sessions", "--json"]), json!([]));
 }
 
-/// A discard also removes files that git ignores, so the question names them. The control: without such files, nothing
-/// is asked.
+/// A discard also removes files that git ignores, so the question names them. The control: without any, no question.
 #[test]
 fn discard_asks_before_it_removes_ignored_files() {
     let user = User::new();
@@ -274,8 +272,7 @@ fn x14_workspace_with_the_users_own_files_is_not_copied() {
     assert!(started.code != Some(0) && all.contains("cannot be copied, since it contains"), "{all}");
 }
 
-/// The repository has no commit, which git detects only when the run begins. The cause must not be a refusal of the
-/// model.
+/// The repository has no commit, which git detects when the run begins. The cause must not be a model's refusal.
 #[test]
 fn x14_run_without_its_worktree_fails_with_that_cause() {
     let user = User::new();
@@ -317,8 +314,7 @@ fn x14_isolation_accepts_only_worktree_and_none() {
     );
 }
 
-/// The store is restored from a copy without the sessions. `doctor` lists the remaining worktrees, and they can be
-/// removed.
+/// The store is restored from a copy without the sessions. `doctor` lists their worktrees, and they can be removed.
 #[test]
 fn x14_doctor_lists_worktrees_without_a_session() {
     let user = User::new();

@@ -91,8 +91,7 @@ fn is_moment(moment: &str, record: &Record) -> bool {
     }
 }
 
-/// Not a test: starts the conversation in a new store or resumes it, and kills this process at a moment of the
-/// compaction.
+/// Not a test: starts or resumes the conversation, and kills this process at a moment of the compaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_process() {
     let Ok(text) = std::env::var(KILLED) else { return };
@@ -237,8 +236,7 @@ fn killed_at(moments: &[&str]) -> tempfile::TempDir {
     dir
 }
 
-/// Kills before, during and after the call of the compaction agent, just after the record, and then during the
-/// recovery.
+/// Kills before, during and after the call of the compaction agent, after the record, and during the recovery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn g14_killed_compaction_ends_once_after_the_restart() {
     let mut kills = tokio::task::JoinSet::new();
@@ -266,8 +264,7 @@ async fn g14_killed_request_compacts_once_or_not_at_all() {
     }
 }
 
-/// Controls of the check itself: a compaction that hides an unanswered input, a second compaction, a lost input and a
-/// lost end.
+/// Controls of the check: a compaction that hides an unanswered input, a second one, a lost input and a lost end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g14_input_or_end_lost_after_a_kill_is_noticed() {
     let dir = tokio::task::spawn_blocking(|| killed_at(&["called"])).await.expect("killed");

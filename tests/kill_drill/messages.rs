@@ -20,8 +20,7 @@ fn call(tool: &str, args: &serde_json::Value) -> ToolCall {
     ToolCall { provider_id: "c".into(), tool: tool.into(), args: args.to_string().into() }
 }
 
-/// Plays a parent with two tasks. `writes` sends messages to its sibling `waits` and to its parent, which both wait for
-/// them.
+/// Plays a parent with two tasks. `writes` sends messages to its sibling `waits` and to its parent, which await them.
 async fn fake_model(dir: Arc<Path>, request: Request) -> Result<Answer, ModelError> {
     let has = |prompt: &str| {
         request.messages.iter().any(|message| matches!(message, Message::User { text, .. } if **text == *prompt))
@@ -78,8 +77,7 @@ fn host(dir: &Path) -> (Journal, Builder) {
     (journal, builder)
 }
 
-/// Not a test: starts the family in a new store or resumes it. Kills this process at a record, counted from the first
-/// message.
+/// Not a test: starts or resumes the family. Kills this process at a record, counted from the first message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_process() {
     let Ok(text) = std::env::var(KILLED) else { return };

@@ -119,8 +119,7 @@ fn kill_at(moment: &str, policy: OnRestart, dir: &Path) -> bool {
     is_killed("parked::killed_process", KILLED, &format!("{moment} {policy} {}", dir.display()))
 }
 
-/// Kills a process at each of these moments in a new store, before the reset. If the machine is too slow, retries with
-/// a later reset.
+/// Kills a process at each of these moments in a new store, before the reset; on a slow machine with a later reset.
 fn killed_at(moments: &[&str], policy: OnRestart) -> tempfile::TempDir {
     for reset_s in [2, 8, 32] {
         let dir = tempfile::tempdir().expect("a directory");

@@ -28,8 +28,7 @@ struct AnswerCheck<'a> {
     reported: Vec<Area>,
     places: BTreeSet<(String, usize)>,
     left: BTreeSet<String>,
-    /// True if the search matched only beginnings of words, false if it also matched parts of words; `None` without a
-    /// search.
+    /// True if the search matched only beginnings of words, false if also parts of words; `None` without a search.
     searched: Option<bool>,
     named: bool,
 }

@@ -69,8 +69,7 @@ fn d4_list_names_the_shards_that_it_lacks() {
     cluster.end();
 }
 
-/// A node keeps the leases of calls in memory, so it answers its workers without asking other nodes. The control: nodes
-/// with shards.
+/// A node keeps leases in memory, so it answers its workers without asking other nodes. The control: nodes with shards.
 #[test]
 fn d6_worker_is_answered_by_the_node_that_it_connects_to() {
     let mut cluster = Cluster::steady(2, 2);
@@ -104,8 +103,7 @@ fn watermark_lsn(cluster: &Cluster, node: usize, shard: &str) -> u64 {
     slot(0).max(slot(512)).unwrap_or(0)
 }
 
-/// The database is restored to an earlier moment, but the watermark of the node is not. The control: a start that
-/// accepts the loss.
+/// The database is restored to an earlier moment, the watermark is not. The control: a start that accepts the loss.
 #[test]
 fn d8_restored_database_is_refused_by_a_node_that_saw_more() {
     let mut cluster = Cluster::start(2, 2);

@@ -177,8 +177,7 @@ impl Cluster {
         self.path(&format!("{}.ready", self.nodes[number].name))
     }
 
-    /// Restarts nodes that ended before they joined, because a busy machine may not answer their first requests in
-    /// time.
+    /// Restarts nodes that ended before they joined: a busy machine may not answer their first requests in time.
     fn restart_ended_at_start(&mut self, shards: u16) {
         for number in 0..self.nodes.len() {
             let Some(child) = &mut self.nodes[number].child else { continue };
@@ -226,8 +225,7 @@ impl Cluster {
         }
     }
 
-    /// Opens a session through a node as clients do: with a key, and with retries if the response asks for one. Returns
-    /// its id.
+    /// Opens a session as clients do: with a key, and with retries if the response asks for one. Returns its id.
     pub(crate) fn open(&self, number: usize, text: &str) -> String {
         let give_up = Instant::now() + PATIENCE;
         let key = format!("idempotency-key: open {}\r\n", self.opened.fetch_add(1, Ordering::Relaxed));

@@ -1,5 +1,4 @@
-//! The drill of nodes applies faults of every kind under load. Only the database and the workspace decide whether it
-//! passes.
+//! The drill of nodes applies faults of every kind under load. Database and workspace alone decide whether it passes.
 //!
 //! `FAULTS=1000 CLUSTERS=4 LEASE=15 .ci/run nodes` runs more faults, divided among independent clusters, with leases of
 //! 15 s. Most of the time of a fault is spent waiting for a lease to end. `SEED=N` repeats the choice of victims in

@@ -17,8 +17,7 @@ pub(crate) fn record(server: &Server) {
     );
 }
 
-/// Checks that each epoch of each shard had one owner, and that epochs and LSNs never decreased; returns the number of
-/// claims.
+/// Checks that each epoch of a shard had one owner, and epochs and LSNs never decreased; returns the number of claims.
 pub(crate) fn check(server: &Server) -> usize {
     let rows = server.sql("SELECT shard, epoch, owner, last_lsn FROM public.history ORDER BY n");
     let mut shards: BTreeMap<&str, (i64, &str, i64)> = BTreeMap::new();

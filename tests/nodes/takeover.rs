@@ -84,8 +84,7 @@ fn d2_lost_lease_is_replaced_when_its_work_has_stopped() {
     let lease = sql(&format!("SELECT lease FROM subtend.node WHERE name = '{name}'"));
     let expires = || sql(&format!("SELECT expires FROM subtend.node WHERE lease = '{lease}'"));
     let joined = expires();
-    // The first renewal also prepares its statement, which has a separate reply. A later renewal can take effect
-    // without a reply.
+    // The first renewal also prepares its statement, with a reply of its own; a later one can take effect without any.
     cluster.wait_for(|_| expires() != joined);
     let before = expires();
     cluster.nodes[owner].proxy.set(Network::RepliesBlocked);

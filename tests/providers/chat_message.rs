@@ -111,8 +111,7 @@ pub(crate) fn refused(protocol: Protocol, messages: &[ChatMessage]) -> Vec<Strin
     wrong
 }
 
-/// Returns violations of the pairing: each call has one result, directly after the message (or run of items) with the
-/// call, in order.
+/// Returns violations of the pairing: each call has one result, right after the message (or items) with it, in order.
 fn pairing(messages: &[ChatMessage]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut rest = messages;

@@ -85,8 +85,7 @@ impl DialectConversation {
     }
 }
 
-/// Runs one conversation: the root makes the calls of `steps`, one in each turn, the child those of `below`; then they
-/// answer.
+/// Runs one conversation: the root makes the calls of `steps`, one a turn, the child those of `below`; both answer.
 fn converse(
     llm: &Llm,
     protocol: Protocol,

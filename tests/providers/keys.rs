@@ -22,8 +22,7 @@ fn holding(dir: &Path, text: &str) -> Vec<String> {
     found
 }
 
-/// Checks that neither the output nor the files of a run contain the key, or half of it, from which it could be
-/// guessed.
+/// Checks that neither output nor files of a run contain the key, or half of it, from which it could be guessed.
 fn key_is_absent(protocol: Protocol, user: &User, output: &RunOutput) {
     let half = &KEY[..20];
     let text = format!("{output:?}");

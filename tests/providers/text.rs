@@ -81,8 +81,7 @@ fn cap_of_chat(sent: &Value) -> &Value {
     if old.is_null() { new } else { old }
 }
 
-/// The text, the finish reason and the counted tokens must be reported exactly, whether or not the model ends within
-/// its tokens.
+/// Text, finish reason and counted tokens must be exact, whether or not the model ends within its tokens.
 #[test]
 fn usage_of_a_real_model_is_recorded() {
     let llm = llm();

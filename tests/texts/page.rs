@@ -163,8 +163,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Writes `<id>` for ids, `<short>` for short names, `<crc>` for checksums and `N` for process ids, durations and
-/// numbers of records.
+/// Writes `<id>`, `<short>` and `<crc>`, and `N` for process ids, durations and numbers of records.
 pub(super) fn redacted(text: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let (mut out, mut rest) = (String::new(), text);

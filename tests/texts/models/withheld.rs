@@ -1,5 +1,4 @@
-//! Checks that no text of a dialect names a tool that its reader lacks. Runs every scene of each dialect, with each
-//! tool withheld in turn.
+//! Checks that no text of a dialect names a tool that its reader lacks: every scene, with each tool withheld in turn.
 
 use std::collections::BTreeSet;
 
@@ -55,8 +54,7 @@ fn names(text: &str, tool: &str) -> bool {
     quoted || listed || !is_word_of_english && text.split(|c| !is_word(c)).any(|word| word == tool)
 }
 
-/// Returns the texts of the host in a request: prompt, tools, results, errors and notices. Leaves out texts of the
-/// model and its caller.
+/// Returns the texts of the host in a request: prompt, tools, results, errors and notices, without the model's own.
 fn host_texts(request: &Request) -> Vec<String> {
     let mut texts = vec![request.system.to_string()];
     texts.extend(request.tools.iter().map(|tool| format!("{} {}", tool.description, tool.schema)));
