@@ -1,5 +1,3 @@
-//! Per-message agent overrides.
-
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Hash, Text};

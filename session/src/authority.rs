@@ -56,8 +56,6 @@ pub enum Verdict {
     Allow,
 }
 
-/// One rule: an action pattern, a resource pattern, a verdict.
-///
 /// Actions are words such as `fs.read`, `shell.run`, `task:explore`, `mcp:server:tool`; `*` matches any number of
 /// characters. Resources of `fs.*` are paths relative to the workspace, with `/` between parts and no leading `/`. The
 /// workspace itself is `.`.
@@ -97,7 +95,6 @@ pub struct Authority {
     sets: Vec<Arc<RuleSet>>,
 }
 
-/// An action on a resource, to be checked against an authority.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Access {
     pub action: Text,
@@ -180,7 +177,6 @@ enum Match {
     Below,
 }
 
-/// A matching rule's verdict and specificity.
 #[derive(Clone, Copy)]
 struct Ranked {
     action: Weight,
@@ -250,17 +246,14 @@ impl<'a> ActionSet<'a> {
 }
 
 impl Authority {
-    /// Creates the authority of one rule set.
     pub fn of(rules: RuleSet) -> Self {
         Self::collect([Arc::new(rules)])
     }
 
-    /// Returns an authority that denies everything.
     pub fn deny_all() -> Self {
         Self::of(RuleSet::only(Verdict::Deny))
     }
 
-    /// Returns an authority that allows everything: the meet with it changes nothing.
     pub fn allow_all() -> Self {
         Self { sets: Vec::new() }
     }

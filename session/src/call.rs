@@ -37,7 +37,6 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// Returns whether the tool runs in this process as local work.
     pub fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
     }
@@ -48,7 +47,6 @@ impl CallKind {
     }
 }
 
-/// The kind of effect that a local tool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolEffect {
@@ -60,11 +58,9 @@ pub enum ToolEffect {
     SideEffect,
 }
 
-/// The reason why a call cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Invalid {
-    /// No tool of that name is offered.
     UnknownTool,
     /// The arguments are not JSON or do not match the tool's schema.
     BadArgs,
@@ -76,7 +72,6 @@ pub enum Invalid {
 #[serde(rename_all = "snake_case")]
 pub enum CallEnd {
     Ok,
-    /// The call failed; the model receives the error.
     ToolError {
         kind: ToolErrorKind,
         /// True if a retry of the same call may succeed.
@@ -84,7 +79,6 @@ pub enum CallEnd {
     },
     /// The authority denies the call.
     Denied,
-    /// The call's time limit passed.
     TimedOut,
     /// The run was interrupted, or the host restarted, during the call, and the call had no effects. Otherwise it ends
     /// with [`CallEnd::UnknownEffects`].
@@ -104,7 +98,6 @@ pub enum ToolErrorKind {
     UnknownTool,
     /// The arguments are wrong: correct them and call again.
     BadArgs,
-    /// The requested object does not exist.
     NotFound,
     /// A limit was reached; the text names it and what remains.
     Limit,

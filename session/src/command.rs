@@ -24,7 +24,6 @@ pub struct Clock {
     pub worked_ms: u64,
 }
 
-/// One event to decide on.
 #[derive(Clone, Debug, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Command {
@@ -88,7 +87,6 @@ pub enum Command {
     Background {
         call: CallId,
     },
-    /// An approver's answer for a call.
     AskAnswered {
         call: CallId,
         verdict: AskVerdict,
@@ -160,13 +158,11 @@ pub enum Command {
 }
 
 impl Command {
-    /// Returns the command's name, for logs, tests and restart records.
     pub fn name(&self) -> &'static str {
         self.into()
     }
 }
 
-/// The reason that a model cannot be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallObstacle {
     /// The ledger refused the reservation permanently.
@@ -210,9 +206,7 @@ pub struct ResolvedCall {
 pub struct FoundCall {
     pub call: CallId,
     pub kind: CallKind,
-    /// The access that the tool needs; absent if the authority was not checked.
     pub access: Option<Box<Access>>,
-    /// True if approval is required before it starts.
     pub ask: bool,
 }
 
@@ -257,7 +251,6 @@ pub enum Plan {
     Continue(Box<ContinuePlan>),
 }
 
-/// The continuation of an ended child.
 #[derive(Clone, Debug)]
 pub struct ContinuePlan {
     /// A child of the calling session.
@@ -289,7 +282,6 @@ pub struct BranchPlan {
     pub is_task: bool,
 }
 
-/// An answer to regenerate.
 #[derive(Clone, Debug)]
 pub struct RegeneratePlan {
     pub child: SessionId,
@@ -304,7 +296,6 @@ pub struct RegeneratePlan {
     pub by: Initiator,
 }
 
-/// The summary of a history that a compaction hides.
 #[derive(Clone, Debug)]
 pub struct SummarisedHistory {
     /// The model call that waits for the summary; none if a person or the host requested it.
@@ -321,7 +312,6 @@ pub struct Summary {
     pub of: SessionId,
 }
 
-/// The reason why a summary is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsummarised {
     pub why: CompactionFailure,
@@ -332,7 +322,6 @@ pub struct Unsummarised {
     pub reset: Option<(Text, u64)>,
 }
 
-/// A title, a summary or metadata to set.
 #[derive(Clone, Debug)]
 pub enum Description {
     Title(TitleSet),
@@ -344,7 +333,6 @@ pub enum Description {
     },
 }
 
-/// The alternative to select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchTo {
     /// The previous alternative, or the original if there is no previous one.
@@ -360,7 +348,6 @@ pub enum SwitchTo {
 pub struct ChildPlan {
     pub child: SessionId,
     pub input: InputId,
-    /// The child's first user message.
     pub prompt: Text,
     /// The creation record; `decide` sets `place`, `short`, `ceiling`, and the owner of the worktree, if there is one.
     pub created: SessionCreated,
@@ -398,9 +385,7 @@ pub struct Continue {
     pub input: InputId,
     pub text: Text,
     pub mode: crate::place::Mode,
-    /// Turn allowance, if the call names one.
     pub turns: Option<u32>,
-    /// The tools offered from now on, if the call changes them.
     pub tools: Option<Vec<Text>>,
     /// Wall-clock cap of the owner's run, which applies to all runs that it owns.
     pub wall_cap_at: Option<i64>,

@@ -59,7 +59,6 @@ pub fn material(state: &State, plan: HistoryCut) -> Vec<Message> {
     context::visible_to(state, upto)
 }
 
-/// Returns whether the next model call needs a compaction first.
 pub(crate) fn is_due(state: &State) -> bool {
     let failed = state.run.as_ref().is_some_and(|run| run.compaction_failed);
     let Some(limit) = limit(state).filter(|_| !failed) else { return false };
@@ -86,7 +85,6 @@ pub(crate) fn preview(state: &State, plan: HistoryCut, summary: &Text) -> Compac
     CompactionPreview { verbatim: verbatim.into_iter().map(|at| at as u64).collect(), text, before, after }
 }
 
-/// The replacement that a compaction would make, with the tokens before and after it.
 pub(crate) struct CompactionPreview {
     pub(crate) verbatim: Vec<u64>,
     pub(crate) text: Text,
@@ -157,7 +155,6 @@ fn fits(state: &State, at: usize) -> bool {
     at > start(state) && !result && !context::is_replaced(state, at)
 }
 
-/// Returns whether a cut at `upto` hides at least one visible message.
 fn hides(state: &State, upto: usize) -> bool {
     upto > start(state) && {
         let stay = verbatim(state, upto);

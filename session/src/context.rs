@@ -64,7 +64,6 @@ pub fn visible(state: &State) -> Transcript {
     Arc::new(visible_after(state, state.compactions.last(), state.transcript.len()).messages)
 }
 
-/// Returns the visible messages among the first `upto`.
 pub(crate) fn visible_to(state: &State, upto: usize) -> Vec<Message> {
     visible_after(state, state.compactions.last(), upto).messages
 }
@@ -75,7 +74,6 @@ pub fn visible_own(state: &State) -> Vec<Message> {
     messages.split_off(own)
 }
 
-/// The visible part of a transcript.
 pub(crate) struct Visible {
     pub(crate) messages: Vec<Message>,
     /// The position of the first message of this session: inherited ones and a summary come before it.
@@ -83,7 +81,6 @@ pub(crate) struct Visible {
 }
 
 impl Visible {
-    /// Returns the messages of this session.
     pub(crate) fn own(&self) -> &[Message] {
         self.messages.get(self.own..).unwrap_or_default()
     }
@@ -139,7 +136,6 @@ fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
     cuts
 }
 
-/// Returns the ranges that selected alternatives replace.
 fn replaced_ranges(state: &State) -> impl Iterator<Item = (usize, usize, Option<Message>)> {
     state.alternatives.iter().filter_map(|(of, alternatives)| {
         let text = Some(Arc::clone(alternatives.selected_text()?));
@@ -209,7 +205,6 @@ pub(crate) fn rolled_back(state: &State, seq: Seq) -> Option<RunNo> {
     own.filter(|(_, message)| point(message) == Some(seq)).find_map(|(at, _)| state.hidden_at(at))
 }
 
-/// Returns whether a compaction hides message `seq` of this session.
 pub(crate) fn is_compacted(state: &State, seq: Seq) -> bool {
     let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
     own.filter(|(_, message)| point(message) == Some(seq)).any(|(at, _)| state.is_compacted(at))

@@ -26,7 +26,6 @@ pub enum Dialect {
 impl Dialect {
     pub const ALL: [Self; 5] = [Self::Subagent, Self::Task, Self::Spawn, Self::SpawnTask, Self::Minion];
 
-    /// Returns the dialect's name in settings and records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Subagent => "subagent",
@@ -47,7 +46,6 @@ impl Dialect {
         self.fetch_tool().is_some()
     }
 
-    /// Returns the tool that fetches the ends of children, if any.
     pub const fn fetch_tool(self) -> Option<&'static str> {
         match self {
             Self::Spawn => Some(jobs::AWAIT),
@@ -56,7 +54,6 @@ impl Dialect {
         }
     }
 
-    /// Returns whether children of this dialect may start children.
     pub const fn allows_nesting(self) -> bool {
         match self {
             Self::Task | Self::SpawnTask => true,
@@ -92,8 +89,6 @@ impl Dialect {
         *self == Self::Task
     }
 
-    /// Returns the dialect's word for an outcome.
-    ///
     /// No dialect has a word for partial output: a failed run returns it together with its status.
     pub const fn word(self, kind: OutcomeKind) -> &'static str {
         let [subagent, task, spawn, spawn_task, minion] = match kind {

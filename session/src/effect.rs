@@ -18,7 +18,6 @@ pub enum Effect {
     ReleaseSlot {
         run: RunNo,
     },
-    /// Call the model with the transcript.
     CallModel {
         turn: TurnNo,
         attempt: AttemptNo,
@@ -108,7 +107,6 @@ pub struct NewSession {
     pub records: Vec<Record>,
 }
 
-/// The reply to a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reply {
     #[default]
@@ -150,7 +148,6 @@ pub enum Rejection {
     /// The message, answer or run that the command names does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// The input itself is invalid.
     #[error("{0}")]
     BadInput(String),
     #[error("{0} is not available yet")]

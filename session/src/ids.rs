@@ -147,7 +147,6 @@ impl fmt::Debug for CallId {
     }
 }
 
-/// The id of one run of one session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RunKey {
     pub session: SessionId,

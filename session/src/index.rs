@@ -39,7 +39,6 @@ pub struct Head {
     pub closed: bool,
     #[serde(default)]
     pub deleted: bool,
-    /// Outcome of the last run.
     pub last_outcome: Option<OutcomeKind>,
     /// The title, or the start of the first input; one line.
     #[serde(deserialize_with = "crate::title::read")]

@@ -90,7 +90,6 @@ pub struct Limits {
     pub park: Parking,
 }
 
-/// Parking of runs at limits of providers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parking {

@@ -50,7 +50,6 @@ impl Message {
         }
     }
 
-    /// Returns the number of bytes of the message's texts and calls.
     pub fn bytes(&self) -> u64 {
         self.sum(|text| text.len() as u64)
     }

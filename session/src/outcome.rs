@@ -74,7 +74,6 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
-    /// All outcomes, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::Completed,
         Self::Failed,
@@ -146,7 +145,6 @@ impl Outcome {
     }
 }
 
-/// The reason why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailKind {
@@ -201,18 +199,14 @@ pub enum ModelFail {
     Rate,
     /// The provider was unreachable, silent for too long, or returned a server error; retry later.
     Unavailable,
-    /// The response is not a valid answer.
     BadAnswer,
-    /// The request exceeds the model's context.
     ContextOverflow,
-    /// The provider rejected the request.
     InvalidRequest,
     /// The call was dropped locally: its run stopped, or its session restarted.
     Dropped,
 }
 
 impl ModelFail {
-    /// All errors, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::Auth,
         Self::Credit,
@@ -252,7 +246,6 @@ pub enum Part {
     TurnTask,
 }
 
-/// The time limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeLimit {
@@ -265,7 +258,6 @@ pub enum TimeLimit {
     WallCap,
 }
 
-/// The spent budget of a run or of its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Budget {
@@ -275,7 +267,6 @@ pub enum Budget {
     Recorded,
 }
 
-/// The reason why a child refuses to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContinueRefusal {

@@ -1,5 +1,3 @@
-//! Phases of a run.
-
 use serde::{Deserialize, Serialize};
 
 /// The phase of the run in flight: the columns of the table in `decide`.

@@ -144,7 +144,6 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Returns the owning run, if any.
     pub fn run(&self) -> Option<RunKey> {
         match self {
             Self::Run { session, run, .. } => Some(RunKey { session: *session, run: *run }),

@@ -153,7 +153,6 @@ fn quote_message(message: &str) -> String {
     json!(harmless(message)).to_string()
 }
 
-/// Returns the reason why a session did not continue, with advice for the model.
 fn refusal(why: ContinueRefusal) -> &'static str {
     match why {
         ContinueRefusal::InFlight => "it is already running for another owner: try again later",
@@ -201,7 +200,6 @@ fn name(notice: &Notice, child: Option<&Child>) -> String {
     child.map_or_else(|| notice.child.to_string(), |child| format!("{} ({})", child.short, child.agent))
 }
 
-/// Returns the child's label, if its call gave one.
 fn task_of(child: Option<&Child>) -> Option<&Text> {
     child.and_then(|child| child.label.as_ref())
 }
@@ -222,7 +220,6 @@ pub(crate) fn start_result(dialect: Dialect, child: SessionId, short: &Short, in
     }
 }
 
-/// Returns the result of a call that continues `child` in the background.
 pub(crate) fn continue_result(dialect: Dialect, child: SessionId, short: &Short, turns: Option<u32>) -> Text {
     match dialect {
         Dialect::Subagent => subagent::continue_result(short, turns),

@@ -1,5 +1,3 @@
-//! Settings of model calls.
-
 use serde::{Deserialize, Serialize};
 
 /// Settings of a model call. The provider's default applies to each that is not set.

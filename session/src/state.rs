@@ -140,14 +140,12 @@ pub struct Alternative {
 /// A range of the transcript: the messages from the start of a run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRange {
-    /// The position of the first message.
     pub from: usize,
     /// The position after the last.
     pub to: usize,
     pub hidden: bool,
 }
 
-/// A queued input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
     pub input: Arc<InputAccepted>,
@@ -155,7 +153,6 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Returns the lane, which determines the point at which the input may be taken.
     pub fn lane(&self) -> Lane {
         self.input.lane
     }
@@ -181,10 +178,8 @@ pub struct Child {
     pub owed: Option<CallId>,
     /// The child's last owned run whose end was taken; 0 before the first. A run in flight has a higher number.
     pub last_taken: RunNo,
-    /// The dialect whose call created the child.
     pub dialect: Dialect,
     pub label: Option<Text>,
-    /// True if listings show the session in a row of its own.
     pub inspectable: bool,
     /// True if the child's answer was taken as the session's title or summary.
     pub described: bool,
@@ -268,7 +263,6 @@ pub struct Turn {
     pub model: Text,
     /// Number of consecutive attempts with that model, including the current one.
     pub tries: u32,
-    /// The prompt that subtend added to the transcript.
     pub prompt: Prompt,
     /// True if a model stream is active or due: the attempt was started, and neither answered nor discarded.
     pub streaming: bool,
@@ -276,7 +270,6 @@ pub struct Turn {
     pub compacting: Option<CompactionCause>,
     /// True if a compaction followed a provider's report of an overflow.
     pub overflowed: bool,
-    /// True if a compaction failed.
     pub compaction_failed: bool,
     /// The record of the answer, if it arrived.
     pub answered: Option<Seq>,
@@ -303,31 +296,25 @@ pub struct Turn {
     pub awaits: Option<Text>,
 }
 
-/// One call of a turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     pub tool: Text,
-    /// The arguments, as the model wrote them.
     pub args: Text,
     /// The kind, set when the call starts.
     pub kind: Option<CallKind>,
-    /// True if the call was approved.
     pub allowed: bool,
     pub phase: CallPhase,
 }
 
-/// The progress of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPhase {
     Unstarted,
-    /// Awaits approval.
     Asked(Box<OpenAsk>),
     /// Started, without a result so far.
     Started,
     Closed(Arc<CallResult>),
 }
 
-/// An approval that a call awaits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenAsk {
     pub access: Access,
@@ -335,7 +322,6 @@ pub struct OpenAsk {
     pub deadline_at: Option<i64>,
 }
 
-/// An ended run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
     pub run: RunNo,
@@ -346,6 +332,5 @@ pub struct Ended {
     pub turns: u32,
     pub usage_self: Usage,
     pub usage_owned: Usage,
-    /// The run's turn allowance.
     pub max_turns: u32,
 }

@@ -10,7 +10,6 @@ use crate::unseen::changes_direction;
 
 pub const MAX_CHARS: usize = 200;
 
-/// The reason why a text is not a valid title.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTitle {
     #[error("the title is empty: describe the session")]
@@ -43,7 +42,6 @@ pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Text, D::Error>
     Text::deserialize(from).map(|title| fold_line(&title))
 }
 
-/// Checks that a session may have this title.
 pub fn check(title: &str) -> Result<(), BadTitle> {
     let chars = title.chars().count();
     if title.trim().is_empty() {

@@ -30,7 +30,6 @@ pub fn is_blank(c: char) -> bool {
     c == '\u{2800}' || (c.is_whitespace() && !c.is_ascii() && !is_unseen(c))
 }
 
-/// Returns whether a character changes the direction of writing.
 pub fn changes_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

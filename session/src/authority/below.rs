@@ -42,7 +42,6 @@ impl RuleSet {
         lower.any(|lower| !allows.iter().any(|allow| allow.beats(&lower.least)))
     }
 
-    /// Returns the rules that may match something at or below `dir`.
     fn rules_below(&self, action: &str, dir: &str) -> Vec<DirectoryRule> {
         let actions = ActionSet::One(action);
         let matching = self.rules.iter().filter(|rule| actions.some_match(&rule.action) && may_apply_below(rule, dir));
@@ -79,7 +78,6 @@ struct DirectoryRule {
     ranked: Ranked,
     /// The rank of a match by an ancestor directory, the lowest.
     least: Ranked,
-    /// True if it matches every path at and below the directory.
     everywhere: bool,
 }
 
@@ -154,7 +152,6 @@ mod tests {
             .prop_map(|sets| sets.iter().fold(Authority::allow_all(), |all, one| all.meet(one)))
     }
 
-    /// Returns all paths of at most four parts made of two names.
     fn paths() -> Vec<String> {
         let mut all: Vec<String> = vec![".".into()];
         let mut last = vec![String::new()];
@@ -172,7 +169,6 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Verdicts for a directory hold for each path in it.
         #[test]
         fn directory_verdict_holds_for_each_path_in_it(authority in authorities()) {
             for dir in DIRS {

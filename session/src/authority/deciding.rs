@@ -13,7 +13,6 @@ fn strength(rule: &Rule) -> Strength {
     (Weight::of(&rule.action, Syntax::Plain), Reverse(rule.verdict))
 }
 
-/// The strongest rules of one resource.
 #[derive(Default)]
 struct Strongest {
     all: Option<Strength>,
@@ -84,7 +83,6 @@ impl Ranks {
     }
 }
 
-/// Returns the ranks that no other rank beats.
 pub(super) fn drop_beaten(mut ranked: Vec<Ranked>) -> Vec<Ranked> {
     ranked.sort_unstable_by_key(|rank| Reverse((rank.action, rank.resource)));
     // `above` is the highest resource rank among more specific actions, `group` the first rank of the current action.

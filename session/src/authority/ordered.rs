@@ -52,13 +52,11 @@ impl Rule {
         actions && (*self.resource == *"*" || (same && below))
     }
 
-    /// Returns whether the rule may beat `other` somewhere.
     fn may_beat(&self, other: &Self) -> bool {
         let beats = |syntax| Ranked::new(self, syntax, Match::Exact).beats(&Ranked::lowest(other, syntax));
         beats(Syntax::Plain) || beats(Syntax::Path)
     }
 
-    /// Returns whether both rules may match some access.
     fn may_overlap(&self, other: &Self) -> bool {
         patterns_overlap(&self.action, &other.action) && patterns_overlap(&self.reach(), &other.reach())
     }

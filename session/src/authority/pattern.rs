@@ -11,7 +11,6 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// Returns how resources of `action` are matched.
     pub(super) fn of(action: &str) -> Self {
         if action.starts_with("fs.") { Self::Path } else { Self::Plain }
     }
@@ -100,7 +99,6 @@ pub(super) fn covers(pattern: &str, path: &str) -> bool {
     std::iter::once(".").chain(above).chain(std::iter::once(path)).any(|at| matches(pattern, at, Syntax::Path))
 }
 
-/// Returns whether `pattern` matches everything.
 pub(super) fn is_any(pattern: &str, syntax: Syntax) -> bool {
     let all_stars = !pattern.is_empty() && pattern.bytes().all(|b| b == b'*');
     match syntax {

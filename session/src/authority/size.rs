@@ -2,7 +2,6 @@
 
 use super::Authority;
 
-/// The error of permissions with too many rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the permissions have {rules} rules in {sets} sets, the limits are {} and {}: write fewer, with patterns that match more",

@@ -199,7 +199,6 @@ fn accesses() -> impl Strategy<Value = Access> {
     (select(&ACTIONS[..]), select(&RESOURCES[..])).prop_map(|(action, resource)| access(action, resource))
 }
 
-/// Returns every access of the test's small world.
 fn world() -> impl Iterator<Item = Access> {
     ACTIONS.iter().flat_map(|action| RESOURCES.iter().map(|resource| access(action, resource)))
 }
@@ -220,7 +219,6 @@ proptest! {
         prop_assert_eq!(a.meet(&b).verdict(&at), a.verdict(&at).min(b.verdict(&at)));
     }
 
-    /// Covers chains of up to twelve sessions.
     #[test]
     fn descendant_never_exceeds_its_ancestors(chain in prop::collection::vec(rule_sets(), 1..=12), at in accesses()) {
         let mut above = Authority::allow_all();
@@ -257,7 +255,6 @@ proptest! {
         prop_assert!(above.meet(&Authority::of(more)).verdict(&at) <= above.verdict(&at));
     }
 
-    /// Compares the rule sets and their verdicts.
     #[test]
     fn rule_order_has_no_effect(rules in rule_sets(), by in any::<u64>(), at in accesses()) {
         let mut shuffled = rules.clone();

@@ -25,7 +25,6 @@ pub struct BadRule {
 }
 
 impl Verdict {
-    /// Returns the name of the verdict in files and listings.
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -48,7 +48,6 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
     Ok(())
 }
 
-/// Returns the messages that were visible before the exchange's user message.
 fn before(draft: &Draft<'_>, exchange: Exchange) -> Vec<Message> {
     // Uses the history before the compactions that hide the user message: their summaries also cover later messages.
     let visible = context::visible_before(draft.state, Some(exchange.user)).messages;

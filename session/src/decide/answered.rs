@@ -1,5 +1,3 @@
-//! Answers of the model.
-
 use super::arguments;
 use super::calls::UnstartedCall;
 use super::draft::Draft;

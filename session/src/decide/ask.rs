@@ -159,7 +159,6 @@ impl Draft<'_> {
         true
     }
 
-    /// Requests admission of the child calls that were approved.
     pub(super) fn admit_approved(&mut self, turn: TurnNo) {
         if self.state.due.children.is_empty() {
             return;
@@ -187,7 +186,6 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the result text of a proposal that was not approved.
 fn proposal_refusal(by: AnsweredBy) -> Text {
     let text = match by {
         AnsweredBy::Person => {

@@ -1,5 +1,3 @@
-//! Failed attempts of a model call.
-
 use super::draft::Draft;
 use super::limit::{self, ResetWait};
 use crate::command::{AttemptFailed, CallObstacle, Deadline};

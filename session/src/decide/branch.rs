@@ -54,7 +54,6 @@ pub(super) fn branch(draft: &mut Draft<'_>, plan: BranchPlan) -> Result<(), Reje
     Ok(())
 }
 
-/// Returns the branch point, if a branch of this kind may start there.
 fn branch_point(draft: &Draft<'_>, kind: BranchKind, at: Option<Seq>, visible: &Visible) -> Result<Seq, Rejection> {
     let points = context::points(visible.own());
     match (at, points.last()) {

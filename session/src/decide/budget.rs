@@ -1,5 +1,3 @@
-//! Budgets of a tree: reservations for model calls.
-
 use super::draft::Draft;
 use crate::context;
 use crate::record::Reserved;

@@ -12,7 +12,6 @@ use crate::outcome::{FailKind, Initiator, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, Compacted, CompactionCause, CompactionFailed, CompactionFailure, Record};
 use crate::state::Phase;
 
-/// Maximum bytes of a summary.
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
 
 pub(super) fn compact(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> Result<(), Rejection> {
@@ -22,7 +21,6 @@ pub(super) fn compact(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> R
     }
 }
 
-/// Handles a summary that a model call waits for.
 fn compact_for_turn(
     draft: &mut Draft<'_>,
     no: TurnNo,

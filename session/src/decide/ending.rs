@@ -65,7 +65,6 @@ impl Draft<'_> {
         self.end_with(outcome, None, gave_up);
     }
 
-    /// Ends the run by its `return` call.
     pub(super) fn end_by_return(&mut self, call: CallId) {
         self.end_with(Outcome::Completed, Some(call), None);
     }
@@ -187,7 +186,6 @@ impl Draft<'_> {
         self.answer_calls(scope, end);
     }
 
-    /// Discards the active stream, if any.
     pub(super) fn discard_stream(&mut self, why: &str) {
         let Some(turn) = self.state.turn().filter(|turn| turn.streaming) else { return };
         let (turn, attempt) = (turn.no, turn.attempt);

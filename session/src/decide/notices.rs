@@ -1,5 +1,3 @@
-//! Takes the notices that have arrived.
-
 use super::draft::Draft;
 use crate::ids::{CallId, SessionId};
 use crate::record::{Carrier, Notice, NoticeTaken, Record};

@@ -41,7 +41,6 @@ impl Draft<'_> {
         extends && self.state.queue.iter().any(Queued::is_message)
     }
 
-    /// Returns the run that `input` opens.
     pub(super) fn run_opened_by(&self, input: &InputAccepted, mode: Mode, wall_cap_at: Option<i64>) -> RunOpened {
         let slot = match &input.as_owner {
             Owner::Run { .. } | Owner::Detached { .. } => true,

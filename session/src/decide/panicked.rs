@@ -1,5 +1,3 @@
-//! Panics of turn tasks, models and tools.
-
 use super::attempt;
 use super::draft::Draft;
 use super::tool;

@@ -1,5 +1,3 @@
-//! Exhausted restart budgets.
-
 use super::draft::Draft;
 use super::ending::Scope;
 use crate::call::CallEnd;

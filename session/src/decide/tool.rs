@@ -1,5 +1,3 @@
-//! Results of local tools.
-
 use super::draft::Draft;
 use super::ending::closing_text;
 use crate::call::{CallEnd, CallKind, CallResult};

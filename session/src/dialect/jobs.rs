@@ -13,7 +13,6 @@ pub const AWAIT: &str = "spawn_await";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Jobs {
-    /// All jobs of the caller.
     All,
     /// The ids in the order in which the model wrote them, without duplicates.
     Named(Vec<String>),
@@ -75,7 +74,6 @@ pub fn in_flight(state: &State) -> impl Iterator<Item = (SessionId, CallId)> {
     owned.chain(owed).filter(|(child, _)| is_job_of(state, *child))
 }
 
-/// Returns whether `child` is a job of this session.
 pub fn is_job_of(state: &State, child: SessionId) -> bool {
     state.children.get(&child).is_some_and(is_job)
 }

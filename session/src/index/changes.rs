@@ -1,5 +1,3 @@
-//! Index rows of a frame.
-
 use std::sync::Arc;
 
 use super::outbox_rows::completion_row;
@@ -37,9 +35,7 @@ pub struct Stamp {
     pub starts: u32,
     /// The LSN of the `RunOpened` of the run in flight; 0 until the journal assigns it.
     pub opened_lsn: Lsn,
-    /// Wall-clock time of the creation.
     pub created_ms: i64,
-    /// Wall-clock time of the frame.
     pub updated_ms: i64,
 }
 
@@ -126,7 +122,6 @@ pub fn defs(created: &SessionCreated) -> Result<Vec<(Hash, Text)>, serde_json::E
     Ok(out)
 }
 
-/// Returns the session's listing row.
 pub fn head(state: &State, epoch: Epoch, created_ms: i64, updated_ms: i64) -> Head {
     let created = &state.created;
     Head {
@@ -214,7 +209,6 @@ fn inflight_row(
     }
 }
 
-/// Collects the outbox rows of a frame's records.
 struct RowBuilder<'a> {
     session: SessionId,
     place: &'a Place,

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AttemptNo, SessionId, Text, TurnNo};
 use crate::outcome::Initiator;
 
-/// The reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -79,7 +78,6 @@ pub struct CompactionFailed {
 pub enum CompactionFailure {
     /// The compaction agent did not complete.
     Agent,
-    /// The summary is empty.
     Empty,
     /// The history with the summary would still be too large.
     TooLarge,

@@ -1,5 +1,3 @@
-//! Creation of sessions and runs.
-
 use serde::{Deserialize, Serialize};
 
 use crate::authority::Authority;
@@ -8,7 +6,6 @@ use crate::limits::Limits;
 use crate::message::{Message, Transcript};
 use crate::place::{Mode, OnRestart, Owner, Place, Source, Worktree};
 
-/// The creation of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCreated {
     pub place: Place,

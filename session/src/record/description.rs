@@ -1,5 +1,3 @@
-//! Title, summary and metadata of a session.
-
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Seq, SessionId, Text};

@@ -1,5 +1,3 @@
-//! Inputs and the queue.
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -38,7 +36,6 @@ pub struct InputAccepted {
 }
 
 impl InputAccepted {
-    /// Returns the bytes of its texts.
     pub(crate) fn bytes(&self) -> u64 {
         let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len() as u64);
         let system = self.agent_override.as_ref().map_or(0, |agent| agent.system.len() as u64);

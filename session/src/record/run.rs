@@ -1,5 +1,3 @@
-//! Waits and ends of runs.
-
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, Hash, RunNo, Seq, Text};
@@ -23,7 +21,6 @@ pub enum Park {
     },
 }
 
-/// The reason why a run is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {

@@ -1,5 +1,3 @@
-//! Children and their ends.
-
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::Dialect;
@@ -46,7 +44,6 @@ pub struct SpawnGranted {
     pub spawns_left: u32,
 }
 
-/// The continuation of an ended child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContinueAsked {
     /// The call that continues the child: the key of the owned run.
@@ -54,10 +51,8 @@ pub struct ContinueAsked {
     pub child: SessionId,
     pub input: Text,
     pub mode: Mode,
-    /// Turn allowance, if the call names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// The tools offered from now on, if the call changes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Text>>,
 }

@@ -1,5 +1,3 @@
-//! Turns and their calls.
-
 use serde::{Deserialize, Serialize};
 
 use crate::call::CallEnd;
@@ -39,7 +37,6 @@ pub struct Reserved {
     pub output: u64,
 }
 
-/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptDiscarded {
     pub turn: TurnNo,
@@ -75,7 +72,6 @@ pub struct TurnAnswered {
     /// Reasoning that the provider requires to be sent back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Text>,
-    /// The requested calls, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ToolCall>,
     pub stop: Stop,
@@ -93,7 +89,6 @@ pub struct TurnAnswered {
     pub queued_ms: u64,
 }
 
-/// One call that an answer requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The provider's id of the call, kept for the provider only.
@@ -104,7 +99,6 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// Returns the bytes of the call's text.
     pub fn text_bytes(&self) -> usize {
         self.provider_id.len().saturating_add(self.tool.len()).saturating_add(self.args.len())
     }
@@ -122,7 +116,6 @@ pub struct CallFinished {
     pub worked_ms: u64,
 }
 
-/// An approver's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AskVerdict {
@@ -132,7 +125,6 @@ pub enum AskVerdict {
     Always,
 }
 
-/// The origin of an answer to an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnsweredBy {

@@ -11,7 +11,6 @@ use crate::record::Notice;
 use crate::render::{cut, cut_line, outcome_phrase, write_fenced};
 use crate::state::Child;
 
-/// Returns the result of `spawn_task`: the id of the queued task.
 pub(super) fn start_result(child: SessionId) -> Text {
     json!({"taskId": task_id(child), "status": "pending"}).to_string().into()
 }

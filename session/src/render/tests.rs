@@ -22,7 +22,6 @@ fn pending() -> Value {
     json!({"taskId": "task_0192f0c12d3e7abc8def0123456789ab", "status": "pending"})
 }
 
-/// Each dialect has a handle of its own form, without words of another dialect.
 #[test]
 fn background_start_returns_the_handle_of_its_dialect() {
     let subagent = subagent(

@@ -1,5 +1,3 @@
-//! The fold of one record.
-
 use std::sync::Arc;
 
 use super::State;

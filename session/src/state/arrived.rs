@@ -28,7 +28,6 @@ impl Arrived {
         self.rows.iter()
     }
 
-    /// Returns whether the notice of `child` with `key` has arrived.
     pub fn contains(&self, child: SessionId, key: RowKey) -> bool {
         !self.keys.is_empty() && self.keys.contains(&(child, key))
     }
@@ -48,7 +47,6 @@ impl Arrived {
         true
     }
 
-    /// Returns all notices.
     pub(crate) fn into_rows(self) -> Vec<Notice> {
         self.rows.into()
     }

@@ -1,5 +1,3 @@
-//! Compactions in effect.
-
 use std::sync::Arc;
 
 use crate::ids::{Seq, Text};
@@ -15,7 +13,6 @@ pub struct Compaction {
     pub verbatim: Vec<usize>,
     /// The message that replaces the hidden ones.
     pub text: Text,
-    /// The record of the compaction.
     pub seq: Seq,
     /// Estimated input tokens of the next model call, before and after the compaction.
     pub tokens: (u64, u64),
@@ -44,7 +41,6 @@ impl Compaction {
         self.upto.saturating_sub(self.verbatim.len())
     }
 
-    /// Returns whether the compaction hides message `at`.
     pub(crate) fn hides(&self, at: usize) -> bool {
         at < self.upto && self.verbatim.binary_search(&at).is_err()
     }

@@ -22,14 +22,12 @@ pub struct Due {
     /// Await, check and return calls. They start when no admission is outstanding, so that they cover the children that
     /// the same answer starts.
     pub waits: VecDeque<(u32, CallKind)>,
-    /// Calls that await approval.
     pub asked: BTreeMap<u32, CallKind>,
     /// The access of each call that the authority checked, for the record of its start.
     pub access: BTreeMap<u32, Box<Access>>,
 }
 
 impl Due {
-    /// Removes all calls, because they were answered or the turn ended.
     pub(crate) fn clear(&mut self) {
         self.reads.clear();
         self.writes.clear();
@@ -61,7 +59,6 @@ impl Due {
             || (!self.waits.is_empty() && self.may_start_waits())
     }
 
-    /// Queues an approved call.
     pub(crate) fn put(&mut self, ix: u32, kind: CallKind) {
         match kind {
             CallKind::Local(ToolEffect::ReadOnly) => {

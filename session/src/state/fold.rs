@@ -1,5 +1,3 @@
-//! The fold from a journal to a state.
-
 use std::sync::Arc;
 
 use super::{CallPhase, State};

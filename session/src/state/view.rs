@@ -1,5 +1,3 @@
-//! Queries on a state.
-
 use super::{Call, CallPhase, Phase, Run, State, Turn};
 use crate::call::CallKind;
 use crate::ids::{CallId, InputId, RunKey, RunNo, SessionId, Text};
@@ -173,7 +171,6 @@ impl Run {
         }
     }
 
-    /// Returns whether the turn allowance is spent.
     pub fn is_spent(&self) -> bool {
         self.spent >= self.allowance
     }

@@ -17,7 +17,6 @@ pub enum Boundary {
     Run,
 }
 
-/// A queued entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Waiting<'a> {
     Input(&'a Queued),
@@ -72,7 +71,6 @@ impl State {
     }
 }
 
-/// The order of queued entries, under construction.
 struct Order<'a> {
     state: &'a State,
     remaining: Vec<&'a Queued>,

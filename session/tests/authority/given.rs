@@ -5,7 +5,6 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
 
-/// Number of cases of each property.
 pub(crate) const CASES: u32 = 10_000;
 /// Maximum number of sessions below the root.
 pub(crate) const DEPTH: usize = 12;

@@ -16,7 +16,6 @@ const AGENTS: usize = 4;
 enum TreeStep {
     /// A session, by default the newest, starts a child of an agent.
     Spawn(Option<Index>, usize),
-    /// A session is continued.
     Continue,
     /// The host restarts, possibly with another policy, and with another manifest of one agent.
     Restart(Option<RuleSet>, usize, RuleSet),

@@ -1,5 +1,3 @@
-//! Alternatives: regenerated answers, and the selection among them.
-
 use crate::given::*;
 use proptest::prelude::*;
 use subtend_session::command::RegeneratePlan;
@@ -22,7 +20,6 @@ pub(crate) fn switch(to: SwitchTo) -> Command {
     Command::Switch { of: None, to, by: Initiator::Person }
 }
 
-/// Returns the end of a branch's run.
 fn branch_ended(child: u128, run: u32, outcome: Outcome, text: &str) -> Command {
     let notice = notice(child, call(1, 0), outcome, text);
     Command::OwnedEnded(vec![Notice { run: Some(RunNo(run)), key: None, waking: false, ..notice }])
@@ -52,7 +49,6 @@ fn alternative_starts_with_its_question_and_a_persons_run() {
     assert_eq!(shown_messages(&context(&child.state).messages), "U:one A:first U:two");
 }
 
-/// Returns the first run of an alternative with these limits.
 fn opened(heart: &mut Heart, limits: Limits) -> RunOpened {
     let Command::Regenerate(mut plan) = regenerate(CHILD, None) else { unreachable!() };
     plan.created.limits = Interned::new(Arc::new(limits)).unwrap();
@@ -341,7 +337,6 @@ fn seeded_bug_of_alternatives_is_detected() {
     assert_eq!(select_original_again(rules), "U:one A:first U:two A:other");
 }
 
-/// Performs one random step: messages, work, branches and regenerated answers.
 pub(crate) fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
     let turn = heart.state.turn().map_or(1, |turn| turn.no.0);
     let fresh = 0x9000 + u128::from(heart.state.next_seq.0);

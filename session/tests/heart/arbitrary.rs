@@ -1,5 +1,3 @@
-//! Records and calls from random bytes.
-
 use crate::given::*;
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;

@@ -1,5 +1,3 @@
-//! Approvals of calls: requested, given, denied, withdrawn.
-
 use std::collections::BTreeMap;
 
 use crate::given::*;
@@ -47,12 +45,10 @@ fn deny(ix: u32) -> Command {
     answer_ask(ix, AskVerdict::Deny)
 }
 
-/// Returns a root whose first answer has these calls.
 fn root(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
     Heart::root().then(send(1, "go")).then(asking(1, calls))
 }
 
-/// Returns a child with a slot whose first answer has these calls.
 pub(crate) fn child(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
     Heart::child().then(admitted()).then(asking(1, calls))
 }
@@ -349,19 +345,16 @@ fn end_closes_an_open_ask_once() {
     assert_eq!(decision.effects[0], Effect::Disarm { deadline: Deadline::Ask(call(1, 0)) });
 }
 
-/// Returns the decision of a cancel while an ask is open.
 fn cancel_with_open_ask(rules: Rules) -> String {
     let mut heart = Heart::root().with_rules(rules).then(send(1, "go")).then(asking(1, vec![(writes(), Some("a"))]));
     heart.summary(cancel())
 }
 
-/// Returns the decision that opens an ask in a run with a slot.
 fn ask_in_a_run_with_slot(rules: Rules) -> String {
     let mut heart = Heart::child().with_rules(rules).then(admitted());
     heart.summary(asking(1, vec![(writes(), Some("a"))]))
 }
 
-/// Returns the effect that arms the deadline of an ask, as text.
 fn deadline_effect_of_ask(rules: Rules) -> String {
     let mut heart = Heart::root().with_rules(rules).then(send(1, "go"));
     let decision = heart.decide(asking(1, vec![(writes(), Some("a"))])).unwrap();
@@ -425,7 +418,6 @@ fn assert_writes_in_order(log: &[Record]) {
     }
 }
 
-/// Performs one random step. Most steps concern approvals.
 fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
     let turn = heart.state.turn().map_or(1, |turn| turn.no.0);
     let at = call(turn, u32::from(a % 4));

@@ -1,5 +1,3 @@
-//! Branches that a person or the host creates.
-
 use crate::given::*;
 use proptest::prelude::*;
 use subtend_session::authority::Rule;
@@ -56,7 +54,6 @@ pub(crate) fn new_branch(decision: &Decision) -> (&NewSession, &SessionCreated) 
     (new_branch, created)
 }
 
-/// Returns the messages that the new branch inherits, in short form.
 pub(crate) fn inherits(heart: &mut Heart, command: Command) -> String {
     let decision = heart.decide(command).unwrap();
     shown_messages(&new_branch(&decision).1.inherited)

@@ -1,5 +1,3 @@
-//! Budgets: the reservation before a model call, and a call that the ledger refuses permanently.
-
 use crate::given::*;
 use proptest::prelude::*;
 use subtend_session::command::CallObstacle;

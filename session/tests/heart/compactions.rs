@@ -1,5 +1,3 @@
-//! Compactions: their triggers, the messages that they hide, and those that must stay.
-
 use crate::given::*;
 use subtend_session::command::{SummarisedHistory, Summary, Unsummarised};
 use subtend_session::compaction::{self, HistoryCut};
@@ -9,7 +7,6 @@ use subtend_session::record::{CompactionCause, CompactionFailure};
 /// The context window in tokens. A compaction is due at 800.
 const WINDOW: u64 = 1_000;
 
-/// Adds a service session.
 fn with_service(heart: Heart, n: u128) -> Heart {
     heart.then(Command::Branch(Box::new(BranchPlan {
         child: session(n),
@@ -27,7 +24,6 @@ fn windowed(mut heart: Heart) -> Heart {
     heart
 }
 
-/// Returns a text of `tokens` tokens.
 fn text_of_tokens(tokens: usize) -> String {
     "text ".repeat(tokens * 4 / 5)
 }
@@ -70,7 +66,6 @@ fn plan_of(heart: &Heart) -> HistoryCut {
     compaction::plan(&heart.state).expect("the history can be compacted")
 }
 
-/// Returns the input of the model in short: the start of each message.
 fn visible_short(state: &State) -> Vec<String> {
     let short = |text: &str| text.chars().take(12).collect::<String>();
     let of = |message: &Message| match message {

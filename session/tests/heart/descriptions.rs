@@ -1,5 +1,3 @@
-//! Titles and summaries: a service's answer is applied once, and a person's title takes precedence.
-
 use crate::given::*;
 use subtend_session::command::Description;
 use subtend_session::ids::{Epoch, Text};
@@ -37,7 +35,6 @@ fn shown_title(state: &State) -> Text {
     index::head(state, Epoch(1), 0, 0).title
 }
 
-/// Returns the records of a command, which succeeds.
 fn records_of(heart: &mut Heart, command: Command) -> Vec<Record> {
     let decision = heart.decide(command).expect("decided");
     assert!(matches!(decision.reply, Reply::Done(_)), "{:?}", decision.reply);

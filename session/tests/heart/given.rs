@@ -180,7 +180,6 @@ impl Heart {
         self
     }
 
-    /// Sets the rules for later commands.
     pub(crate) fn with_rules(self, rules: Rules) -> Self {
         Self { rules, ..self }
     }
@@ -314,7 +313,6 @@ pub(crate) fn tool(turn: u32, ix: u32, content: &str) -> Command {
     Command::ToolFinished { call: call(turn, ix), result: Box::new(CallResult::ok(content)), worked_ms: 7 }
 }
 
-/// Returns the run that owns the child's runs.
 pub(crate) fn owner_run() -> RunKey {
     RunKey { session: session(OWNER), run: RunNo(1) }
 }
@@ -410,7 +408,6 @@ pub(crate) fn ended(child: u128, key: CallId) -> Command {
     Command::OwnedEnded(vec![notice(child, key, Outcome::Completed, "done")])
 }
 
-/// Returns the end of a child's run that a person opened.
 pub(crate) fn persons_end(child: u128, run: u32) -> Notice {
     Notice { run: Some(RunNo(run)), key: None, waking: false, ..notice(child, call(1, 0), Outcome::Completed, "aside") }
 }

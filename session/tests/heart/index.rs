@@ -1,5 +1,3 @@
-//! Index rows are a pure function of the records.
-
 use crate::given::*;
 use subtend_session::creation;
 use subtend_session::ids::{Epoch, Lsn};

@@ -1,5 +1,3 @@
-//! Interrupts: the work that stops, the runs that continue, and resumption by an input.
-
 use crate::given::*;
 use subtend_session::index::Changes;
 

@@ -1,5 +1,3 @@
-//! Waits for jobs, and the runs that they cover.
-
 use crate::given::*;
 use subtend_session::dialect::jobs;
 
@@ -40,7 +38,6 @@ fn started() -> Heart {
         .then(Command::Spawn { turn: TurnNo(1), verdicts })
 }
 
-/// Returns the result of the await, if it has one.
 fn result(heart: &Heart) -> Option<String> {
     heart.state.transcript.iter().rev().find_map(|message| match message {
         subtend_session::message::Message::Result { call, content, .. } if call.ix == 0 && call.turn.0 > 1 => {

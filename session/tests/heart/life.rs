@@ -1,5 +1,3 @@
-//! Continuation, cancel, background, close and delete of a session, with queued inputs.
-
 use crate::given::*;
 use subtend_session::command::Continue;
 use subtend_session::index::continue_from;
@@ -17,7 +15,6 @@ fn last_text(heart: &Heart) -> String {
     }
 }
 
-/// Returns the user messages of a session in order.
 fn user_messages(heart: &Heart) -> Vec<String> {
     let text_of = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),

@@ -1,5 +1,3 @@
-//! Runs that are parked at limits of providers: the effect of each command, and their resumption.
-
 use crate::given::*;
 use proptest::prelude::*;
 use subtend_session::decide::wake;
@@ -14,7 +12,6 @@ const TURN: u64 = 600_000;
 /// The reset of the limit, an hour after the clock of the tests.
 const RESET: i64 = 4_600_000;
 
-/// Returns a failed attempt with a retry-after of `after_ms`.
 pub(crate) fn limited(turn: u32, attempt: u32, after_ms: u64) -> Command {
     Command::AttemptFailed(Box::new(AttemptFailed {
         turn: TurnNo(turn),

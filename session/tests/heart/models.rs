@@ -1,5 +1,3 @@
-//! Attempts and their models; the requested format of an answer.
-
 use crate::given::*;
 
 /// Returns a failed attempt of turn 1 with the pool's model `from`; the next model is `next`.

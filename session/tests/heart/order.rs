@@ -60,7 +60,6 @@ fn k26_persons_run_in_a_child_stays_out_of_the_context() {
     assert_eq!(transcript_short(&heart)[before.len() + 2..], ["[so far]", "!1"]);
 }
 
-/// Returns the stored ends: child, text and outcome.
 fn stored(heart: &Heart) -> Vec<(SessionId, String, Outcome)> {
     let taken = heart.log.iter().filter_map(|record| match record {
         Record::NoticeTaken(taken) => Some(&taken.items),

@@ -12,12 +12,10 @@ fn with_results() -> Heart {
         .then(ended(0xB1, call(1, 0)))
 }
 
-/// Returns the result so far of the run in flight.
 fn so_far(heart: &Heart) -> Option<String> {
     heart.state.run.as_ref().unwrap().answer.as_ref().map(|answer| answer.text.text().to_string())
 }
 
-/// Returns the outcome and text of the last run.
 fn last_result(heart: &Heart) -> (Outcome, Option<String>) {
     let last = heart.state.last.as_ref().unwrap();
     (last.outcome.clone(), last.text.as_ref().map(ToString::to_string))

@@ -1,5 +1,3 @@
-//! Rollbacks hide only the messages of a failed run from models and branches.
-
 use crate::given::*;
 use proptest::prelude::*;
 use subtend_session::state::MessageRange;
@@ -88,7 +86,6 @@ fn rollback_hides_only_its_own_run() {
     assert_eq!(visible_text(&heart.then(roll_back(Some(3)))), "U:one A:first U:four A:fourth");
 }
 
-/// Returns the messages that a branch inherits after a failed run was rolled back.
 fn branch_after_rollback(rules: Rules) -> String {
     let mut heart = failed().with_rules(rules).then(roll_back(None)).then(send(4, "three")).then(answers(4, "third"));
     inherits(&mut heart, human(CHILD, None))

@@ -124,7 +124,6 @@ fn rule_6_continue_is_answered_once() {
     assert_eq!(quiet.summary(continued(call(6, 0), None)), "accepted opened > Q");
 }
 
-/// Returns the notifications and rows of a refusal.
 fn refusal_notifies_owner(rules: Rules) -> String {
     let mut heart = Heart::child().with_rules(rules);
     let before = Before::of(&heart.state);
@@ -294,7 +293,6 @@ fn interrupt_with_both_kinds_of_children(rules: Rules) -> String {
     interrupted_children(heart)
 }
 
-/// Returns the children whose runs an interrupt cancels.
 fn interrupted_children(mut heart: Heart) -> String {
     let effects = heart.decide(interrupt()).unwrap().effects;
     let interrupted_children = effects.iter().filter_map(|effect| match effect {

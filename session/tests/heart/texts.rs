@@ -144,7 +144,6 @@ fn every_outcome_describes_its_cause() {
     }
 }
 
-/// Returns the text that an owner receives for the end of a child.
 fn text_for_owner(dialect: Dialect, mode: Mode, end: Notice) -> String {
     result_or_notice(dialect, mode, end).1
 }

@@ -1,5 +1,3 @@
-//! Deadlines: arming, disarming, and arming again by a new activation.
-
 use crate::given::*;
 use subtend_session::decide::wake;
 

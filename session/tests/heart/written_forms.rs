@@ -1,5 +1,3 @@
-//! The written forms of ids, hashes, commands and usage.
-
 use crate::given::*;
 use serde_json::json;
 

@@ -1,5 +1,3 @@
-//! Approvals of calls.
-
 use crate::authority::Access;
 use crate::ids::{CallId, Text};
 use crate::record::AskVerdict;

@@ -1,5 +1,3 @@
-//! Branches that a person or the host created, and alternatives of answers.
-
 use crate::dialect::Dialect;
 use crate::ids::{RunNo, Seq, Text};
 use crate::outcome::Outcome;

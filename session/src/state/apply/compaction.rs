@@ -1,5 +1,3 @@
-//! Compactions.
-
 use std::collections::BTreeSet;
 
 use crate::ids::{Seq, TurnNo};
@@ -47,7 +45,6 @@ impl State {
         own.filter(|(at, _)| self.is_compacted(*at)).filter_map(|(_, message)| message.record()).collect()
     }
 
-    /// Returns whether a compaction hides message `at`.
     pub(crate) fn is_compacted(&self, at: usize) -> bool {
         self.compactions.last().is_some_and(|last| last.hides(at))
     }

@@ -1,5 +1,3 @@
-//! Titles and summaries.
-
 use std::sync::Arc;
 
 use crate::ids::{SessionId, Text};
@@ -29,7 +27,6 @@ impl State {
         self.metadata.as_ref().or(self.created.metadata.as_ref())
     }
 
-    /// Returns whether the session has a title.
     pub fn is_titled(&self) -> bool {
         self.title.is_some() || self.created.title.is_some()
     }

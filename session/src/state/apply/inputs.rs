@@ -1,5 +1,3 @@
-//! Inputs and the queue.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Rollbacks.
-
 use crate::ids::RunNo;
 use crate::state::{MessageRange, State};
 
@@ -16,7 +14,6 @@ impl State {
         self.revise();
     }
 
-    /// Returns whether the messages of `run` are hidden.
     pub fn is_rolled_back(&self, run: RunNo) -> bool {
         self.message_ranges.get(&run).is_some_and(|stretch| stretch.hidden)
     }

@@ -1,5 +1,3 @@
-//! Runs: opened, started, parked, held, ended.
-
 use std::sync::Arc;
 
 use crate::ids::RunNo;

@@ -1,5 +1,3 @@
-//! Children and their ends.
-
 use std::sync::Arc;
 
 use crate::ids::{CallId, RunNo};

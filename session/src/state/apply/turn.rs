@@ -1,5 +1,3 @@
-//! Turns and their calls.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Approvals of calls, and obstacles to model calls.
-
 use crate::given::*;
 use subtend_session::command::CallObstacle;
 

@@ -1,5 +1,3 @@
-//! Ends of owned runs, cancels, deadlines, and activations.
-
 use super::{Doing, Row, STALE, check_rows};
 use crate::given::*;
 

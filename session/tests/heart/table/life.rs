@@ -1,5 +1,3 @@
-//! Continues, cancels of owned runs and of trees, the background, the queue, closing and deleting.
-
 use crate::given::*;
 use subtend_session::record::From;
 

@@ -1,5 +1,3 @@
-//! Answers, attempts, tools and admissions.
-
 use super::{Doing, Row, STALE, check_rows};
 use crate::given::*;
 
