@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId};
 use subtend_session::record::{Hold, Record};
 
-/// Facts that were acknowledged to callers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     pub inputs: BTreeSet<(SessionId, InputId)>,

@@ -153,7 +153,6 @@ impl Rules {
         Self { broken: Some(bug) }
     }
 
-    /// Returns whether a rule is broken.
     pub const fn are_broken(self) -> bool {
         self.broken.is_some()
     }

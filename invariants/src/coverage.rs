@@ -10,7 +10,6 @@ thread_local! {
     static EXAMINED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts one more examined claim.
 pub(super) fn examine() {
     EXAMINED.set(EXAMINED.get().wrapping_add(1));
 }

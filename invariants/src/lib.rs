@@ -47,7 +47,6 @@ pub use world::{Activation, Frame, Ledger, Pool, View, World};
 
 use subtend_session::ids::SessionId;
 
-/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub id: InvariantId,

@@ -77,7 +77,6 @@ pub(super) fn ends_never_change(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Returns the run to which a record belongs, if any.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other records belong to no run")]
 fn run_of(record: &Record) -> Option<RunNo> {
     match record {

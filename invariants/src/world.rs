@@ -29,7 +29,6 @@ pub struct World<'a> {
     pub(super) erased: BTreeSet<SessionId>,
 }
 
-/// The known facts of one session.
 #[derive(Clone, Debug, Default)]
 pub struct View<'a> {
     /// The session's durable records, from sequence number 1.
@@ -92,7 +91,6 @@ pub struct Pool {
     pub in_transit: BTreeMap<SessionId, u32>,
 }
 
-/// A session's records, indexed.
 #[derive(Debug, Default)]
 pub(super) struct SessionFacts<'a> {
     pub(super) view: View<'a>,
@@ -112,7 +110,6 @@ pub(super) struct SessionFacts<'a> {
     pub(super) results: BTreeMap<CallId, u32>,
 }
 
-/// The records of one ask.
 #[derive(Debug)]
 pub(super) struct AskFacts<'a> {
     pub(super) at: usize,
@@ -123,7 +120,6 @@ pub(super) struct AskFacts<'a> {
     pub(super) counts: (u32, u32),
 }
 
-/// The records of one run.
 #[derive(Debug, Default)]
 pub(super) struct RunFacts<'a> {
     pub(super) opened: Option<(usize, &'a RunOpened)>,
@@ -242,7 +238,6 @@ impl<'a> SessionFacts<'a> {
         *results = results.saturating_add(1);
     }
 
-    /// Returns the session's limits, if known.
     pub(super) fn limits(&self) -> Option<&Limits> {
         let recorded = || self.created.and_then(|created| created.limits.body.as_deref());
         self.view.state.map(|state| &*state.limits).or_else(recorded)
@@ -325,14 +320,12 @@ impl<'a> World<'a> {
         !self.complete || self.erased.contains(&session)
     }
 
-    /// Returns the world with external observations.
     #[must_use]
     pub fn with_observations(mut self, observed: &'a Observed) -> Self {
         self.observed = Some(observed);
         self
     }
 
-    /// Returns the observed external causes, if any.
     pub(super) fn causes(&self) -> Option<&'a Causes> {
         self.observed?.causes.as_ref()
     }

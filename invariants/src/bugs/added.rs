@@ -289,7 +289,6 @@ fn show_ends(case: &Case, state: &mut State, records: &[Record]) {
     }
 }
 
-/// Keeps the texts of all ends.
 fn keep_text(case: &Case, state: &mut State, records: &mut [Record]) {
     let Command::OwnedEnded(notices) = &case.command else { return };
     let row = |notice: &Notice| (notice.child, notice.row_key());

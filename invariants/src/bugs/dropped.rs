@@ -180,7 +180,6 @@ fn wait_for_live_children(case: &Case, decision: &mut Decision) {
     decision.records = kept;
 }
 
-/// Returns whether a record belongs to the start of the next turn.
 fn starts_next_turn(record: &Record) -> bool {
     let starts = matches!(record, Record::TurnStarted { attempt: AttemptNo(1), .. } | Record::InputsTaken { .. });
     starts || takes_message(record) || matches!(record, Record::RunParked { .. } | Record::RunResumed { .. })
@@ -192,7 +191,6 @@ fn has_live_owned_run(state: &State) -> bool {
     run.turn.as_ref().is_some_and(|turn| !turn.streaming && turn.open == 0 && !turn.calls.is_empty())
 }
 
-/// Names a person as the cause of an end by the owner.
 fn name_a_person(decision: &mut Decision) {
     let rename = |outcome: &mut Outcome| {
         if matches!(outcome, Outcome::Cancelled { by: Initiator::Owner { .. } }) {

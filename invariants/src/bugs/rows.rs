@@ -8,7 +8,6 @@ use subtend_session::record::Record;
 
 use super::Bug;
 
-/// Returns the keys of the refused requests to continue a child.
 fn refused_keys(records: &[Record]) -> BTreeSet<RowKey> {
     let key = |record: &Record| {
         let Record::ContinueRefused { key, .. } = record else { return None };
@@ -17,19 +16,16 @@ fn refused_keys(records: &[Record]) -> BTreeSet<RowKey> {
     records.iter().filter_map(key).collect()
 }
 
-/// Returns whether `bug` drops the notice of `key`.
 fn forgets(bug: Bug, refused: &BTreeSet<RowKey>, key: Option<RowKey>) -> bool {
     let is_refusal = key.is_some_and(|key| refused.contains(&key));
     (bug == Bug::NoOutbox && !is_refusal) || (bug == Bug::ContinueRefusedSilently && is_refusal)
 }
 
-/// Drops the outbox rows of notices.
 pub(super) fn drop_notice_rows(bug: Bug, records: &[Record], put: &mut Vec<Row>) {
     let refused = refused_keys(records);
     put.retain(|row| row.kind != RowKind::Notice || !forgets(bug, &refused, Some(row.key)));
 }
 
-/// Drops the effects that notify owners.
 pub(super) fn drop_notifications(bug: Bug, records: &[Record], effects: &mut Vec<Effect>) {
     let refused = refused_keys(records);
     effects.retain(|effect| {

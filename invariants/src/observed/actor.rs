@@ -1,5 +1,3 @@
-//! Starts, deaths and stops of actors.
-
 use std::collections::BTreeSet;
 
 use super::When;
@@ -15,7 +13,6 @@ pub enum ActivationCause {
     Boot,
 }
 
-/// One activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activated {
     pub session: SessionId,
@@ -26,7 +23,6 @@ pub struct Activated {
     pub last: Seq,
 }
 
-/// One death of an actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
     pub session: SessionId,

@@ -1,5 +1,3 @@
-//! Observed queries to authorities, offered tools, and approvals.
-
 use super::When;
 use subtend_session::authority::{Access, Rule, Verdict};
 use subtend_session::ids::{CallId, SessionId, Text};

@@ -1,5 +1,3 @@
-//! Controls from outside, and replies.
-
 use std::collections::BTreeSet;
 
 use super::When;
@@ -19,7 +17,6 @@ pub struct Causes {
     pub refused: Vec<(RunKey, Budget)>,
     /// Starts of the host with runs in flight.
     pub boots: u32,
-    /// Sessions whose actor was given up.
     pub given_up: BTreeSet<SessionId>,
     /// Sessions with a panic in turn task, model or tool.
     pub panicked: BTreeSet<SessionId>,
@@ -55,7 +52,6 @@ pub enum ControlAnswer {
     Stale(u32),
 }
 
-/// A control in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedControl {
     pub session: SessionId,
@@ -78,7 +74,6 @@ pub struct ObservedQueue {
     pub answer: QueueAnswer,
 }
 
-/// The reply to an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueAnswer {
     /// The item was accepted, with a receipt if it is an input.

@@ -1,5 +1,3 @@
-//! Output to subscribers and callers.
-
 use super::When;
 use subtend_session::ids::{Seq, SessionId, Text};
 

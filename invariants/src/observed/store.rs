@@ -1,5 +1,3 @@
-//! Recoveries, damage and failures of a store.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::When;

@@ -33,7 +33,6 @@ pub struct Effect {
     pub gone: Option<When>,
 }
 
-/// The input of one model call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GivenContext {
     pub run: RunKey,

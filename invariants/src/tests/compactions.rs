@@ -1,5 +1,3 @@
-//! Tests of the predicates about compactions.
-
 use super::Case;
 use super::messages::message_of;
 use super::scene::*;

@@ -1,5 +1,3 @@
-//! Violations by messages between relatives.
-
 use super::scene::*;
 use uuid::Uuid;
 

@@ -1,5 +1,3 @@
-//! Violations of the order and contents of a model's context.
-
 use super::Case;
 use super::scene::*;
 use crate::InvariantId;

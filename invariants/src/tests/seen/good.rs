@@ -1,5 +1,3 @@
-//! Good observed scenes pass.
-
 use super::*;
 
 #[test]
