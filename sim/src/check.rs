@@ -1,5 +1,3 @@
-//! Checks a model and reports the result.
-
 use std::sync::Arc;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
@@ -29,7 +27,6 @@ pub struct CheckReport {
     pub violation: Option<(Violation, Vec<String>)>,
     /// Expected events that occurred in no state.
     pub never: Vec<&'static str>,
-    /// Counts of what the predicates examined.
     pub coverage: Arc<Coverage>,
 }
 
@@ -39,7 +36,6 @@ impl CheckReport {
     }
 }
 
-/// Checks a model of `size` with `fault` seeded.
 pub fn check(size: Size, fault: SimFault, effort: Effort) -> CheckReport {
     examine(SystemModel { size, fault, coverage: Arc::default(), only: None }, effort)
 }

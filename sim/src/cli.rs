@@ -1,5 +1,3 @@
-//! The commands, one file for each.
-
 pub(crate) mod clients;
 pub(crate) mod controls;
 pub(crate) mod coverage;

@@ -40,7 +40,6 @@ pub struct ClientPlan {
     pub host_bug: Option<HostBug>,
 }
 
-/// The counts and violations of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientRun {
     pub commands: u64,
@@ -48,7 +47,6 @@ pub struct ClientRun {
     pub resent: u64,
     /// Number of cancels that were answered as done.
     pub cancels: u64,
-    /// Total number of events that the readers received.
     pub received: u64,
     /// Number of event streams that a reader resumed after the last event that it had received.
     pub continued: u64,
@@ -59,7 +57,6 @@ pub struct ClientRun {
     pub violations: Vec<String>,
 }
 
-/// Random numbers of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(Arc<Mutex<fastrand::Rng>>);
 
@@ -86,7 +83,6 @@ pub(crate) struct ClientsState {
     pub(crate) closing: bool,
     /// The session that was opened last. A reader that has received the event of its creation has received all events.
     pub(crate) last: Option<SessionId>,
-    /// Sessions that senders opened.
     pub(crate) opened: Vec<KnownSession>,
     pub(crate) cancels: Vec<ObservedAnswer>,
     pub(crate) run: ClientRun,
@@ -127,7 +123,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Simulates one run.
 pub fn simulate(plan: ClientPlan) -> ClientRun {
     let dice = Dice(Arc::new(Mutex::new(fastrand::Rng::with_seed(plan.seed))));
     let shared = SimClients { dice, state: Arc::default() };

@@ -6,7 +6,6 @@ use subtend_invariants::bugs::{Bug, Rules};
 
 use crate::size::Size;
 
-/// A bug of the environment of the sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EnvironmentBug {
     /// Outbox rows are kept in memory only, so a crash loses them.
@@ -58,7 +57,6 @@ pub enum SimFault {
     None,
     /// A rule of sessions is switched off.
     Heart(Bug),
-    /// The environment has a bug.
     World(EnvironmentBug),
 }
 

@@ -36,7 +36,6 @@ const FAILOVER: &str = "a shard without an owner gets one within the lease time 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseSize {
     pub shards: u8,
-    /// Groups that owners commit.
     pub groups: u8,
     /// Takeovers.
     pub claims: u8,
@@ -82,9 +81,7 @@ impl LeaseSize {
     pub const CLOCKS: Self = Self { groups: 0, slow_nodes: 2, ..Self::CALM };
     /// A message is lost or late.
     pub const LOSSES: Self = Self { groups: 2, losses: 1, ..Self::CALM };
-    /// A commit arrives twice.
     pub const REPEATS: Self = Self { groups: 2, repeats: 1, ..Self::CALM };
-    /// The database restarts.
     pub const RESTARTS: Self = Self { groups: 2, restarts: 1, ..Self::CALM };
     /// A node crashes and joins again.
     pub const CRASHES: Self = Self { groups: 2, crashes: 1, joins: 1, ..Self::CALM };
@@ -240,7 +237,6 @@ impl NodeEvent {
     ];
 }
 
-/// The model: its size, and its seeded bug.
 #[derive(Clone, Debug)]
 pub struct LeaseModel {
     pub size: LeaseSize,
@@ -303,7 +299,6 @@ impl Model for LeaseModel {
 
 #[derive(Clone, Debug)]
 pub struct LeaseReport {
-    /// Number of examined transitions.
     pub transitions: usize,
     pub states: usize,
     pub depth: usize,

@@ -29,12 +29,10 @@ pub use system::{Message, System};
 use crate::fault::SimFault;
 use crate::size::Size;
 
-/// The model: its size, and its seeded bug.
 #[derive(Clone, Debug)]
 pub struct SystemModel {
     pub size: Size,
     pub fault: SimFault,
-    /// Counts of what the predicates examined, in all states.
     pub coverage: Arc<Coverage>,
     /// The only invariant to judge, if any. Otherwise a violation of another invariant may be found first.
     pub only: Option<InvariantId>,

@@ -35,11 +35,9 @@ pub struct NodesPlan {
     pub seed: u64,
     /// The seeded bug, which must be noticed.
     pub bug: Option<LeaseBug>,
-    /// True to print events on the error stream.
     pub trace: bool,
 }
 
-/// The counts of a run, and its first violation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodesReport {
     pub kills: u64,
@@ -51,12 +49,10 @@ pub struct NodesReport {
     pub lost_replies: u64,
     /// Number of model and tool calls.
     pub effects: u64,
-    /// Number of acknowledged commands.
     pub acknowledged: u64,
     pub violation: Option<String>,
 }
 
-/// Simulates one run.
 pub fn simulate(plan: NodesPlan) -> NodesReport {
     let world = NodesWorld::new(plan);
     let done = drive(&world).and_then(|()| judge(&world));

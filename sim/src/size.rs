@@ -37,7 +37,6 @@ pub struct Size {
     pub tree_cancels: u8,
     /// Interrupts of any session by a person.
     pub interrupts: u8,
-    /// Time limits that pass.
     pub deadlines: u8,
     /// Model attempts that fail.
     pub failures: u8,
@@ -51,7 +50,6 @@ pub struct Size {
     pub slots: u8,
     /// Slots of runs that people opened.
     pub person_slots: u8,
-    /// Attached approvers.
     pub approvers: u8,
     pub turns: u8,
     pub child_turns: u8,

@@ -1,5 +1,3 @@
-//! `clients`: clients of hosts that are killed, in virtual time.
-
 use std::process::ExitCode;
 
 use clap::{Args, value_parser};

@@ -1,5 +1,3 @@
-//! `controls`: every seeded bug, and the check that notices it.
-
 use std::process::ExitCode;
 
 use clap::builder::RangedU64ValueParser;

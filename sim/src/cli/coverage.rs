@@ -1,5 +1,3 @@
-//! `coverage`: the number of worlds in which each predicate could have failed.
-
 use std::process::ExitCode;
 
 use clap::{Args, value_parser};

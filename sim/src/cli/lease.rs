@@ -1,5 +1,3 @@
-//! `lease`: every interleaving of two nodes that share a database.
-
 use std::process::ExitCode;
 
 use clap::Args;

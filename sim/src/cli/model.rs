@@ -1,5 +1,3 @@
-//! `model`: every interleaving of a small system.
-
 use std::process::ExitCode;
 
 use clap::Args;

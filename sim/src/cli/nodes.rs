@@ -1,5 +1,3 @@
-//! `nodes`: nodes that share the shards of a database, in virtual time.
-
 use std::process::ExitCode;
 
 use clap::{Args, value_parser};

@@ -1,5 +1,3 @@
-//! `run`: seeds of the simulator.
-
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -17,7 +17,6 @@ pub(super) async fn post(router: &Router, path: &str, key: Option<&str>, body: &
     read(send_request(router, request).await).await
 }
 
-/// Reads a resource.
 pub(super) async fn get(router: &Router, path: &str) -> (StatusCode, Value) {
     let Ok(request) = Request::get(path).body(Body::empty()) else { return (StatusCode::BAD_REQUEST, Value::Null) };
     read(send_request(router, request).await).await
@@ -29,7 +28,6 @@ async fn read(response: Response<Body>) -> (StatusCode, Value) {
     (status, serde_json::from_slice(&bytes).unwrap_or_default())
 }
 
-/// Sends a request.
 pub(super) async fn send_request(router: &Router, request: Request<Body>) -> Response<Body> {
     match router.clone().oneshot(request).await {
         Ok(response) => response,

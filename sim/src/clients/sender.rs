@@ -32,7 +32,6 @@ struct Pending {
 }
 
 impl Pending {
-    /// Returns whether the command opens a session.
     fn opens_session(&self) -> bool {
         !self.path.ends_with("/inputs")
     }

@@ -23,7 +23,6 @@ pub enum LeaseRequest {
         group: u8,
     },
     Reclaim,
-    /// Ends the sender's lease.
     Leave,
 }
 
@@ -54,7 +53,6 @@ pub struct LeaseMessage {
     pub late: bool,
 }
 
-/// The row of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NodeRow {
     incarnation: u8,

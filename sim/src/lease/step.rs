@@ -414,7 +414,6 @@ impl LeaseState {
         Some(())
     }
 
-    /// Makes nodes stop waiting for lost messages.
     fn give_up_lost(&mut self, model: &LeaseModel) {
         let (nodes, shards) = (self.nodes.len(), self.unserved.len());
         for (n, shard) in (0..nodes).flat_map(|n| (0..shards).map(move |shard| (n, shard))) {

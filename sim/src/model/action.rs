@@ -39,11 +39,9 @@ pub enum Action {
     Write(SessionId, SessionId),
     Move(SessionId, CallId),
     CancelTree,
-    /// A person cancels the run of a session.
     Cancel(SessionId),
     /// A person cancels a run that has ended, which must change nothing.
     CancelEnded(SessionId),
-    /// A person interrupts the run of a session.
     Interrupt(SessionId),
     Passed(SessionId, Deadline),
     /// A row is delivered a second time.
@@ -64,7 +62,6 @@ pub enum Action {
 pub enum FakeReply {
     /// The only possible reply.
     Plain,
-    /// A final answer.
     Final,
     /// One blocking child.
     Blocking,

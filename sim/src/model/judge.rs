@@ -1,5 +1,3 @@
-//! Checks the predicates on the model's state.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_invariants::observed::{Causes, Effect, Work};

@@ -1,5 +1,3 @@
-//! Actions of people: inputs, controls, and the checks of the replies.
-
 use subtend_session::command::Command;
 use subtend_session::effect::Reply as Answered;
 use subtend_session::ids::{Epoch, RunKey, SessionId};

@@ -28,23 +28,19 @@ pub(super) struct Active {
 /// A message in flight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// A model stream that has not ended.
     Stream {
         session: SessionId,
         /// The activation that requested it.
         epoch: Epoch,
         turn: TurnNo,
         attempt: AttemptNo,
-        /// The reason why the stream was dropped, if it was.
         dropped: Option<Dropped>,
     },
-    /// A local tool that has not ended.
     Tool {
         session: SessionId,
         /// The activation that requested it.
         epoch: Epoch,
         call: CallId,
-        /// The reason why the tool was stopped, if it was.
         dropped: Option<Dropped>,
     },
     /// Child calls that wait for admission.
@@ -75,12 +71,10 @@ pub enum Message {
     TreeCancel {
         to: RunKey,
     },
-    /// A call that waits for an approval.
     Ask {
         session: SessionId,
         call: CallId,
     },
-    /// The end of an owner.
     OwnerEnded {
         to: RunKey,
         owner: RunKey,
@@ -94,7 +88,6 @@ pub enum Message {
     Append(Box<Batch>),
 }
 
-/// The reason why work was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dropped {
     /// The run to which the work belongs stopped it.
@@ -224,7 +217,6 @@ impl Boot {
     }
 }
 
-/// The whole system at one instant.
 #[derive(Clone, Debug)]
 pub struct System {
     pub(super) journals: BTreeMap<SessionId, Journal>,
@@ -244,7 +236,6 @@ pub struct System {
     pub(super) remaining: Size,
     pub(super) cancelled: BTreeSet<RunKey>,
     pub(super) interrupts: BTreeSet<RunKey>,
-    /// Deadlines that have passed.
     pub(super) passed: BTreeSet<(RunKey, TimeLimit)>,
     /// Runs that started an effect after their token had fired.
     pub(super) late: BTreeSet<RunKey>,

@@ -130,7 +130,6 @@ impl Database {
         }
     }
 
-    /// Claims a shard for the node with `lease`.
     pub(super) fn claim(&mut self, shard: usize, lease: LeaseId) -> Option<ShardClaim> {
         let free = self.is_alive(lease) && self.shards.get(shard).is_some_and(|row| self.is_free(row, lease));
         let owner = self.new_id();
@@ -173,12 +172,10 @@ impl Database {
         true
     }
 
-    /// Keeps a commit that arrives later.
     pub(super) fn delay(&mut self, shard: usize, claim: ShardClaim, group: Group) {
         self.late.push(LateCommit { shard, claim, group });
     }
 
-    /// Delivers the oldest delayed commit.
     pub(super) fn deliver_late(&mut self) {
         if !self.late.is_empty() {
             let LateCommit { shard, claim, group } = self.late.remove(0);

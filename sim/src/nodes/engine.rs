@@ -20,7 +20,6 @@ pub(super) struct ClaimedShard {
     claim: Mutex<ShardClaim>,
 }
 
-/// The fate of one commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommitFate {
     Answered,

@@ -26,7 +26,6 @@ const TICK: Duration = Duration::from_secs(1);
 const DATABASE_TIMEOUT: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_millis(500);
 
-/// A shard that is open on this node.
 pub(super) struct OpenShard {
     pub(super) runtime: Runtime,
     owner: u64,
@@ -85,7 +84,6 @@ impl Node {
         Self { world: Arc::clone(world), number, stopped, shards: Arc::default(), date }
     }
 
-    /// Returns the shards that are open on this node.
     pub(super) fn open(&self) -> Vec<usize> {
         lock(&self.shards).keys().copied().collect()
     }

@@ -9,7 +9,6 @@ use super::node::{Node, live};
 use super::users;
 use super::world::{NodesWorld, Rate, TRUE_RATE, lock};
 
-/// A running process of a node.
 pub(super) struct Process {
     tokio: tokio::runtime::Runtime,
     life: JoinHandle<()>,
@@ -22,7 +21,6 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a process of the node `number`.
     pub(super) fn start(world: &Arc<NodesWorld>, number: usize) -> std::io::Result<Self> {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
         // The clocks must differ by less than a third of the time between the last effect of a lease and its end.

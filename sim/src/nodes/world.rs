@@ -15,7 +15,6 @@ use super::{NodesPlan, NodesReport};
 use crate::lease::LeaseBug;
 use crate::rng::SeededRng;
 
-/// Number of shards.
 pub(super) const SHARDS: usize = 2;
 
 /// Maximum time for which one node runs alone.
@@ -141,7 +140,6 @@ impl NodesWorld {
         lock(&self.stopping).insert(node);
     }
 
-    /// Returns whether a node must pause now.
     pub(super) fn must_stop(&self, node: usize) -> bool {
         lock(&self.stopping).remove(&node) || self.draw_fault(400)
     }
@@ -168,7 +166,6 @@ impl NodesWorld {
         self.report().effects += 1;
     }
 
-    /// Prints an event if tracing is enabled.
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
         if self.plan.trace {
             eprintln!("{:9} {}", self.now().as_millis(), what());

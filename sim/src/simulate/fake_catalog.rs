@@ -1,5 +1,3 @@
-//! The agents and tools of a simulation.
-
 use subtend_session::call::ToolEffect;
 
 #[derive(Clone, Copy)]

@@ -41,7 +41,6 @@ pub(crate) struct OracleState {
     before: Duration,
     began: Option<Instant>,
     pub(crate) steps: u32,
-    /// True to print events on the error stream.
     pub(crate) trace: bool,
     pub(crate) calm: bool,
     /// True if the process was killed. No record becomes durable any more.
@@ -165,7 +164,6 @@ impl OracleState {
         }
     }
 
-    /// Prints an event if tracing is enabled.
     pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
         if self.trace {
             eprintln!("{:9} {}", self.now().as_millis(), what());

@@ -15,9 +15,7 @@ pub struct SeedPlan {
     pub seed: u64,
     /// Maximum number of user actions and external events.
     pub steps: u32,
-    /// The seeded bug, if any.
     pub bug: Option<Seeded>,
-    /// True to print events on the error stream.
     pub trace: bool,
 }
 

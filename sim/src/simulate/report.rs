@@ -1,5 +1,3 @@
-//! Reports of simulator runs.
-
 use std::fmt;
 
 use serde::Serialize;

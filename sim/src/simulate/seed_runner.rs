@@ -1,5 +1,3 @@
-//! Runs many seeds on several threads.
-
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +12,6 @@ pub struct SeedRunner {
     pub seeds: u64,
     pub steps: u32,
     pub bug: Option<Seeded>,
-    /// True to print events on the error stream.
     pub trace: bool,
     pub threads: usize,
     /// Number of failures after which no further seed starts.
@@ -31,11 +28,9 @@ pub struct Failed {
 #[derive(Clone, Debug, Default)]
 pub struct Result {
     pub seeds: u64,
-    /// Number of written records.
     pub records: u64,
     /// Elapsed virtual time in milliseconds.
     pub took_ms: u64,
-    /// Failed runs, by seed.
     pub failed: Vec<Failed>,
     pub tally: Tally,
 }

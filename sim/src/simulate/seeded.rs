@@ -6,7 +6,6 @@ use std::str::FromStr;
 use subtend_actors::faults::RuntimeBug;
 use subtend_invariants::bugs::Bug;
 
-/// A bug of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreBug {
     /// Outbox rows are not stored.
@@ -44,7 +43,6 @@ impl StoreBug {
 pub enum Seeded {
     /// A rule of sessions is switched off.
     Heart(Bug),
-    /// The store is faulty.
     Disk(StoreBug),
     Hub(RuntimeBug),
 }

@@ -16,7 +16,6 @@ pub enum Verb {
     Override,
     /// An ended session continues.
     Continue,
-    /// The run in flight is cancelled.
     Cancel,
     CancelRun,
     CancelTree,
@@ -34,13 +33,11 @@ pub enum Verb {
     QueueRemove,
     QueueClear,
     Branch,
-    /// An answer is regenerated.
     Regenerate,
     /// Another alternative is selected.
     Switch,
     /// The messages of a failed run are hidden.
     RollBack,
-    /// A summary is requested.
     Summarise,
     /// A run without an owner is started.
     Detach,
@@ -93,11 +90,9 @@ impl Verb {
     }
 }
 
-/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// An actor panics in its handler.
     HandlerPanic,
     /// An actor panics between the append of a batch and its effects.
     AppendPanic,
@@ -145,7 +140,6 @@ impl FaultKind {
     ];
 }
 
-/// Counts of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Counts by name of events that should occur in some run.
@@ -170,7 +164,6 @@ impl Tally {
         }
     }
 
-    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         for (mark, more) in &other.marks {
             let count = self.marks.entry(mark.clone()).or_default();

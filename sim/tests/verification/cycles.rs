@@ -80,7 +80,6 @@ impl<'a> Visit<'a> for Paths {
     }
 }
 
-/// Returns every path in a source that may name a module.
 fn paths(text: &str) -> BTreeSet<Vec<String>> {
     let mut paths = Paths::default();
     paths.visit_file(&syn::parse_file(text).expect("Rust source"));

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::source::{ROOT, quoted, read};
 
-/// Documents at the root of the workspace.
 const AT_ROOT: [&str; 6] =
     ["README.md", "ARCHITECTURE.md", "VERIFICATION.md", "THREATS.md", "SECURITY.md", "CHANGELOG.md"];
 
@@ -32,7 +31,6 @@ const MEMBERS: [&str; 17] = [
     "tools",
 ];
 
-/// Maximum number of words of a document.
 const WORD_LIMITS: [(&str, usize); 2] = [("README.md", 1200), ("ARCHITECTURE.md", 2500)];
 
 /// The chapter of ARCHITECTURE.md that lists the files involved in one prompt, and their maximum number.

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{quoted, read, tests};
 
-/// Letters of the ids.
 const LETTERS: &str = "BGSRMCXKHUD";
 
 #[derive(Default)]
 struct Features {
     listed: Vec<String>,
-    /// The entries, in order.
     entries: Vec<FeatureEntry>,
     strange: Vec<String>,
 }

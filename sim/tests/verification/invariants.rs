@@ -93,7 +93,6 @@ fn rows_claim_only_sources_that_feed_their_predicates() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Each fault and each clause of the promise names tests that exist.
 #[test]
 fn every_clause_of_the_promise_names_its_check() {
     let tests = test_names();
@@ -108,7 +107,6 @@ fn every_clause_of_the_promise_names_its_check() {
     }
 }
 
-/// The clauses of the promise are the same, in the same order, in README.md and VERIFICATION.md.
 #[test]
 fn promise_is_the_same_in_readme_and_verification() {
     let text = read("README.md");
@@ -142,7 +140,6 @@ fn each_step_of_ci_is_a_command_of_a_method() {
     assert!(exempt.is_subset(&steps), "{:?} are not steps", exempt.difference(&steps));
 }
 
-/// The methods state the number of sabotages that the drill has.
 #[test]
 fn methods_state_the_number_of_sabotages() {
     const NUMBERS: [&str; 10] = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Entry, entries, files, quoted, read, tests};
 
-/// Minimum number of attacks.
 const MIN_ATTACKS: usize = 120;
 
 /// A test function, as far as this check needs it.

@@ -97,7 +97,6 @@ impl Observations {
         self.seen.subscribers.len().saturating_sub(1)
     }
 
-    /// Records an event that a reader received.
     pub(crate) fn record_delivery(&mut self, reader: usize, delivery: Delivered) {
         if let Some(log) = self.seen.subscribers.get_mut(reader) {
             log.received.push(delivery);
@@ -108,7 +107,6 @@ impl Observations {
         self.seen.contexts.push(given);
     }
 
-    /// Records the current listings of the roots.
     pub(crate) fn record_listings(&mut self, listings: Vec<Listing>) {
         self.seen.listings = listings;
     }

@@ -89,7 +89,6 @@ impl PendingObservations {
 }
 
 impl OracleState {
-    /// Records an event of the runtime.
     pub(crate) fn observe(&mut self, event: InternalEvent<'_>) {
         let now = self.now();
         let at = self.observations.tick(now);
@@ -198,7 +197,6 @@ impl OracleState {
         self.observations.all_mut().approvers.get_or_insert_default().push(Approver { from, until: None });
     }
 
-    /// Records the receipt of an input.
     pub(crate) fn record_receipt(&mut self, session: SessionId, input: InputId) {
         let put = self.observer.puts.get(&(session, input)).copied();
         if let Some(put) = put.and_then(|at| self.observations.all_mut().queues.get_mut(at)) {
