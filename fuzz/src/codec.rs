@@ -39,7 +39,6 @@ fn decode(bytes: &[u8]) -> InputResult {
     }
 }
 
-/// Returns a frame with the decoded records and their bodies.
 fn to_frame(decoded: Decoded) -> Frame {
     let Decoded { session, first_seq, epoch, at_ms, records } = decoded;
     let mut changes = Changes::default();

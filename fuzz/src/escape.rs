@@ -25,7 +25,6 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     if shown == *text { InputResult::Accepted } else { InputResult::Refused }
 }
 
-/// Returns whether the character changes the writing direction.
 fn changes_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

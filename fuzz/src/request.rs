@@ -274,7 +274,6 @@ fn check_response(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>
     );
 }
 
-/// Sends an accepted keyed command again.
 async fn resend(host: &Host, routers: &Routers, request: &ParsedRequest) {
     let before = wait_until_idle(host).await;
     let (answered, at_once) = send(routers, request).await;

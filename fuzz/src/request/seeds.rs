@@ -39,7 +39,6 @@ const BODIES: [(&str, &str); 19] = [
     ("POST /v1/sessions/{id}/cancel", ""),
 ];
 
-/// Queries by path.
 const QUERIES: [(&str, &str); 10] = [
     ("/v1/sessions", "?all=true&in_flight=true&q=hello&limit=2"),
     ("/v1/sessions/{id}/cancel", "?tree=true&run=1"),
