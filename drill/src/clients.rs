@@ -67,7 +67,6 @@ struct DrillClients {
 struct Counts {
     unanswered: std::sync::atomic::AtomicU64,
     readers: std::sync::atomic::AtomicU64,
-    /// Number of answered commands.
     answered: std::sync::atomic::AtomicU64,
 }
 

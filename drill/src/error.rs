@@ -1,5 +1,3 @@
-//! Errors of a drill.
-
 use subtend_journal::{OpenError, ReadError};
 
 /// The reason why a drill cannot start or continue.

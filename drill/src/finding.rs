@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// The violated guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
@@ -37,6 +36,5 @@ pub enum FindingKind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
     pub kind: FindingKind,
-    /// The finding and its location.
     pub what: String,
 }

@@ -24,7 +24,6 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// Adds the acknowledgements of a process that was killed.
     pub(crate) fn add(&mut self, acknowledged: Acknowledgements) {
         self.acknowledged.add(acknowledged);
     }
@@ -115,7 +114,6 @@ fn find_duplicates(sessions: &Sessions<'_>) -> Vec<String> {
     twice.map(|((owner, key), count)| format!("{owner} has {count} notices of its call {key}")).collect()
 }
 
-/// Returns owned runs whose owners never received their ends.
 fn undelivered_ends(sessions: &Sessions<'_>) -> Vec<String> {
     let taken = count_taken(sessions);
     let mut found = Vec::new();
@@ -134,7 +132,6 @@ fn undelivered_ends(sessions: &Sessions<'_>) -> Vec<String> {
     found
 }
 
-/// Returns runs without exactly one end.
 fn runs_without_one_end(sessions: &Sessions<'_>) -> Vec<String> {
     let ends = sessions.iter().flat_map(|(session, records)| snapshot::ends(*session, records));
     let wrong = ends.filter(|(_, count)| *count != 1);

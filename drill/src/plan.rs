@@ -66,7 +66,6 @@ pub(crate) struct KillOrder {
     pub(crate) kill_point: KillPoint,
     /// The delay of the kill after that moment in microseconds, so that kills also occur between events.
     pub(crate) late_us: u64,
-    /// The seed of the process's work.
     pub(crate) seed: u64,
 }
 

@@ -30,7 +30,6 @@ pub(crate) struct Start<'a> {
 
 #[derive(Debug)]
 pub(crate) struct ProcessResult {
-    /// The acknowledgements of the process.
     pub(crate) acknowledged: Acknowledgements,
     /// True if the process opened the store, so that recovery started.
     pub(crate) opened: bool,

@@ -1,5 +1,3 @@
-//! The report of a drill.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -76,13 +74,11 @@ pub struct Report {
     pub stopped: bool,
 }
 
-/// The verdict of a drill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DrillVerdict {
     /// Enough targets were hit, without a violation.
     Sound,
-    /// A violation was found.
     Violated,
     /// Too few targets were hit for a conclusion.
     Vacuous,
@@ -189,7 +185,6 @@ impl Report {
         Recovery { count: all.len() as u64, p50: at(50), p99: at(99), max: at(100) }
     }
 
-    /// Returns the report for one JSON object.
     pub fn json(&self) -> impl Serialize {
         Json {
             verdict: self.verdict(),

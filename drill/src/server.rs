@@ -77,7 +77,6 @@ impl DrillServer {
         format!("postgres://subtend:{}@127.0.0.1:{}/postgres", self.password, self.port)
     }
 
-    /// Returns every value of a shard.
     pub(crate) fn values(&self, shard: &str) -> Result<String, DrillError> {
         let mut psql = as_user(&self.programs.join("psql"))?;
         psql.args([
@@ -173,7 +172,6 @@ fn as_user(program: &Path) -> Result<Command, DrillError> {
     Ok(command)
 }
 
-/// Runs a command to its end.
 fn run_to_end(command: &mut Command) -> Result<(), DrillError> {
     let output = command.output().map_err(server_error)?;
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -138,7 +138,6 @@ impl DrillDirectory {
         &self.engine
     }
 
-    /// Creates the directory of a new store.
     pub(crate) fn new_store_dir(&mut self) -> Result<StoreDir, DrillError> {
         self.store_dirs = self.store_dirs.saturating_add(1);
         let dir = self.dir.join(self.store_dirs.to_string());

@@ -58,7 +58,6 @@ impl Trigger {
         }
     }
 
-    /// Returns whether the kill is planned for a deletion.
     pub(crate) fn dies_in_deletion(&self) -> bool {
         matches!(self.kill_point, Some(KillPoint::Deletion(_)))
     }
@@ -73,7 +72,6 @@ impl Trigger {
         }
     }
 
-    /// Returns whether the kill is planned for a compaction.
     pub(crate) fn dies_in_compaction(&self) -> bool {
         matches!(self.kill_point, Some(KillPoint::Compaction(_)))
     }

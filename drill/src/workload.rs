@@ -40,7 +40,6 @@ pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
     reports.abort();
 }
 
-/// Reports every durable event.
 async fn report_events(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
     let mut events = runtime.subscribe(None);
     while let Some(next) = events.next().await {

@@ -1,5 +1,3 @@
-//! A connection to the host's Unix socket.
-
 use std::io;
 use std::path::Path;
 

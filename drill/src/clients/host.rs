@@ -18,7 +18,6 @@ use crate::store_dir::StoreDir;
 /// Time limit for the start of a host. A slower host counts as hanging.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Returns the socket of the host of a store.
 pub(super) fn socket(store_dir: &StoreDir) -> PathBuf {
     store_dir.store().with_extension("host").join("host.sock")
 }
@@ -92,7 +91,6 @@ impl HostProcess {
         drop(self.child.kill().await);
     }
 
-    /// Returns the standard error of the host.
     pub(super) fn error_output(&self) -> String {
         std::fs::read_to_string(&self.errors).unwrap_or_default().trim().to_owned()
     }

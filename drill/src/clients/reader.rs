@@ -13,7 +13,6 @@ use super::DrillClients;
 use super::connection::{Connection, HostGone};
 use crate::rng::SeededRng;
 
-/// The result of a reader.
 #[derive(Debug)]
 pub(super) struct ReaderResult {
     pub(super) log: ClientLog,
@@ -39,7 +38,6 @@ struct RecordLine {
     seq: Seq,
 }
 
-/// The end of a connection.
 enum StreamEnd {
     /// Everything was received.
     Complete,

@@ -1,5 +1,3 @@
-//! The report of a drill of clients.
-
 use std::time::Duration;
 
 use serde::Serialize;
@@ -24,7 +22,6 @@ pub struct ClientHits {
     pub starting: u64,
 }
 
-/// The result of a drill of clients.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClientReport {
     pub engine: String,
@@ -33,11 +30,9 @@ pub struct ClientReport {
     pub clients: u64,
     pub kills: u64,
     pub hits: ClientHits,
-    /// Number of sessions in the store.
     pub sessions: u64,
     /// Number of durable events in the store.
     pub events: u64,
-    /// Total number of events that the readers received.
     pub received: u64,
     /// Total number of connections of the readers.
     pub connections: u64,
@@ -57,7 +52,6 @@ pub struct ClientReport {
 }
 
 impl ClientReport {
-    /// Adds the result of a sender.
     pub(super) fn add_sender(&mut self, sent: SenderResult, observed: &mut Observed) {
         let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
         add(&mut self.commands, sent.commands.len() as u64);
@@ -69,7 +63,6 @@ impl ClientReport {
         observed.answers.extend(sent.cancels);
     }
 
-    /// Adds the result of a reader.
     pub(super) fn add_reader(&mut self, read: ReaderResult, observed: &mut Observed) {
         self.received = self.received.saturating_add(read.log.received.len() as u64);
         self.connections = self.connections.saturating_add(read.connections);

@@ -14,7 +14,6 @@ use super::DrillClients;
 use super::connection::{HostGone, call};
 use crate::rng::SeededRng;
 
-/// The requests of a sender, with their answers.
 #[derive(Debug, Default)]
 pub(super) struct SenderResult {
     pub(super) commands: Vec<KeyedCommand>,
