@@ -2,9 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Hash, Text};
 
-/// The agent that an input selects, resolved when the input is accepted.
-///
-/// The session's ceiling still applies: the authority is the meet of both.
+/// The agent that an input selects, resolved at acceptance. The authority is the meet with the session's ceiling.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentOverride {
     pub agent: Text,

@@ -85,9 +85,7 @@ pub struct RuleSet {
     pub rules: Vec<Rule>,
 }
 
-/// The permissions of a session: the meet of its rule sets, which gives each access the lowest of their verdicts.
-///
-/// The meet of no rule sets allows everything.
+/// The permissions of a session: the meet of its rule sets. The meet of no rule sets allows everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Authority {
@@ -258,9 +256,7 @@ impl Authority {
         Self { sets: Vec::new() }
     }
 
-    /// Returns the meet: for each access the lower of the two verdicts.
-    ///
-    /// The cost is a merge of two short sorted lists: rule sets are shared, not copied.
+    /// Returns the meet: for each access the lower of the two verdicts. Rule sets are shared, not copied.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         let mut sets = Vec::with_capacity(self.sets.len().saturating_add(other.sets.len()));

@@ -14,8 +14,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// The default share of the context window, in percent.
 const DEFAULT_SHARE: u32 = 80;
 
-/// A compaction keeps the newest messages within 1/`TAIL` of the tokens, and completions of the hidden range within
-/// 1/`COMPLETIONS`.
+/// A compaction keeps the newest messages within 1/`TAIL` of the tokens, and hidden completions within 1/`COMPLETIONS`.
 const TAIL: u64 = 4;
 const COMPLETIONS: u64 = 8;
 
@@ -97,8 +96,7 @@ pub(crate) fn is_within_share(state: &State, after: u64) -> bool {
     limit(state).is_none_or(|limit| after < limit)
 }
 
-/// Returns the number of tokens from which the next model call waits for a compaction; `None` if the context window is
-/// unknown or automatic compaction is off.
+/// Returns the tokens from which a model call waits for a compaction; `None` if the window is unknown or compaction off.
 fn limit(state: &State) -> Option<u64> {
     let share = u64::from(state.limits.compact_at.unwrap_or(DEFAULT_SHARE));
     state.window.filter(|_| share > 0 && !is_service(state)).map(|window| window.saturating_mul(share) / 100)
@@ -113,8 +111,7 @@ fn is_service(state: &State) -> bool {
     matches!(state.created.place, Place::Child { kind: BranchKind::Service, .. })
 }
 
-/// Returns the estimated input tokens of the next model call: the provider's last count, plus an estimate of the
-/// messages since.
+/// Returns the estimated input tokens of the next model call: the provider's last count, plus those of later messages.
 pub(crate) fn tokens(state: &State) -> u64 {
     let bytes = |messages: &[Message]| messages.iter().map(Message::bytes).fold(0, u64::saturating_add);
     match state.measured {
@@ -144,8 +141,7 @@ fn newest_cut(state: &State) -> usize {
     }
 }
 
-/// Returns whether the history may be cut before message `at`: not between a call and its result, and not within an
-/// exchange that an alternative replaces.
+/// Returns whether the history may be cut before `at`: not between call and result, nor within a replaced exchange.
 pub(crate) fn is_cut(state: &State, at: usize) -> bool {
     at <= newest_cut(state) && fits(state, at)
 }
@@ -190,8 +186,7 @@ fn verbatim(state: &State, upto: usize) -> Vec<usize> {
     stay
 }
 
-/// Returns the visible positions before `upto` that a compaction may keep: those that the last compaction kept, and
-/// later ones.
+/// Returns the visible positions before `upto` that may stay: later ones, and those that the last compaction kept.
 fn candidates(state: &State, upto: usize) -> impl DoubleEndedIterator<Item = usize> {
     let kept = state.compactions.last().map(|last| last.verbatim.clone()).unwrap_or_default();
     let seen = |at: &usize| state.hidden_at(*at).is_none() && !context::is_replaced(state, *at);

@@ -29,9 +29,8 @@ pub struct Context {
     pub format: Option<Text>,
 }
 
-/// Returns the context of the current turn.
-///
-/// The caller must drop it before it submits the answer, so that the next message is pushed without a copy.
+/// Returns the context of the current turn. The caller must drop it before it submits the answer, so that the next
+/// message is pushed without a copy.
 pub fn context(state: &State) -> Context {
     let run = state.run.as_ref();
     let turn = run.and_then(|run| run.turn.as_ref());
@@ -127,8 +126,7 @@ fn visible_after(state: &State, compaction: Option<&Compaction>, upto: usize) ->
     Visible { messages: out, own }
 }
 
-/// Returns the hidden ranges of the transcript in order, each with its replacement. They do not overlap, because an
-/// exchange lies within one run.
+/// Returns the hidden ranges in order, with their replacements. They do not overlap: an exchange lies within one run.
 fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
     let hidden = state.hidden().map(|(_, stretch)| (stretch.from, stretch.to, None));
     let mut cuts: Vec<_> = hidden.chain(replaced_ranges(state)).collect();
@@ -163,8 +161,7 @@ pub(crate) struct Exchange {
     pub(crate) end: usize,
 }
 
-/// Returns the exchange that answer `of` ends. `None` if it does not end one, was continued without a user message, or
-/// was rolled back.
+/// Returns the exchange that answer `of` ends; `None` if it ends none, has no user message, or was rolled back.
 pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     let mut last_user = None;
     let mut found: Option<Exchange> = None;
@@ -192,8 +189,7 @@ pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     found
 }
 
-/// Returns the messages of this session that are neither rolled back nor compacted, with their positions. Excludes
-/// inherited messages, whose records are in another journal.
+/// Returns this session's messages without inherited, rolled-back and compacted ones, with their positions.
 pub(crate) fn own(state: &State) -> impl DoubleEndedIterator<Item = (usize, &Message)> {
     let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
     own.filter(|(at, _)| state.hidden_at(*at).is_none() && !state.is_compacted(*at))
@@ -225,9 +221,8 @@ fn point(message: &Message) -> Option<Seq> {
     }
 }
 
-/// Returns the messages that a branch at message `at` inherits: all visible ones up to it, with a result for each call.
-///
-/// Open calls get a placeholder: their results belong to the session that made the calls.
+/// Returns the messages that a branch at message `at` inherits: all visible ones up to it. Open calls get a
+/// placeholder, because their results belong to the session that made the calls.
 pub(crate) fn inherited(state: &State, Visible { messages, own }: &Visible, at: Seq) -> Transcript {
     let last = messages.iter().enumerate().skip(*own).rfind(|(_, message)| point(message) == Some(at));
     let end = last.map_or(0, |(at, _)| at.saturating_add(1));

@@ -40,8 +40,7 @@ impl Dialect {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// Returns whether the model fetches the ends of children with a tool. The ends are then kept for repeated reads, and
-    /// sent only to an idle model.
+    /// Returns whether the model fetches ends by a tool. They are kept for later reads, and sent only to an idle model.
     pub const fn is_pulled(self) -> bool {
         self.fetch_tool().is_some()
     }

@@ -44,8 +44,7 @@ uuid_newtype!(SessionId);
 uuid_newtype!(InputId);
 
 impl InputId {
-    /// Returns the id with the hash of a client's request in place of its random bits, so that a repeated request is
-    /// recognised.
+    /// Returns the id with a request's hash in place of its random bits, so that a repeated request is recognised.
     pub fn of_request(self, hash: u64) -> Self {
         let (time, _) = self.0.as_u64_pair();
         // Sets version 8 and the standard variant.
@@ -125,9 +124,7 @@ counter!(
     Lsn(u64)
 );
 
-/// The id of a tool call: its turn and its position in the answer.
-///
-/// It is also the key of the owned run's notice and the idempotency key of a tool.
+/// The id of a tool call: its turn and position. Also the key of the owned run's notice, and a tool's idempotency key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CallId {
     pub turn: TurnNo,

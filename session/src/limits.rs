@@ -13,8 +13,7 @@ pub(crate) fn time_after(now: i64, ms: u64) -> i64 {
     now.saturating_add_unsigned(ms).min(LATEST_MS)
 }
 
-/// Maximum number of inputs that a session accepts. Views hold all records of a session. An import takes more, since continuations by models
-/// count there.
+/// Maximum number of inputs of a session, since views hold all its records. An import takes more: continuations count.
 pub const MAX_INPUTS: usize = 16_384;
 
 /// Maximum bytes of the inputs that a session accepts together, for the same reason.
@@ -223,8 +222,7 @@ impl Limits {
         }
     }
 
-    /// Returns the lower value of each limit. Parking is off if it is off on either side. `compact_at` is not an upper
-    /// bound, and is kept.
+    /// Returns the lower of each limit; parking is off if either is off. `compact_at` is not a bound, and is kept.
     #[must_use]
     pub fn lowered(&self, other: &Self) -> Self {
         let least = |one: Option<u64>, other: Option<u64>| match (one, other) {

@@ -72,8 +72,7 @@ impl Message {
     }
 }
 
-/// The messages of a session, shared with the turn task. The task drops its clone before it reports, so that the next
-/// message is pushed without a copy.
+/// The messages of a session. The turn task drops its clone before it reports, so that the next push does not copy.
 pub type Transcript = Arc<Vec<Message>>;
 
 /// A tool as offered to a model. Its name matches `[a-zA-Z0-9_-]{1,64}`.

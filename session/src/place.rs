@@ -80,8 +80,7 @@ impl Worktree {
         Self { of, from: parent.map(|parent| parent.of) }
     }
 
-    /// Returns the name of the git branch of a session's own worktree. It contains the whole id, because an imported session
-    /// may have an id with the same end.
+    /// Returns the git branch of a session's own worktree, with the whole id: imported ids may have the same end.
     pub fn branch(of: SessionId) -> String {
         format!("{WORKTREE_BRANCHES}/{of}")
     }
@@ -151,8 +150,7 @@ impl Owner {
         }
     }
 
-    /// Returns whether a model's call opened the run. That model receives the run's answer, and queued messages do not extend
-    /// the run.
+    /// Returns whether a model's call opened the run: that model gets its answer, and queued messages do not extend it.
     pub fn is_model_call(&self) -> bool {
         match self {
             Self::Run { .. } | Self::Detached { .. } => true,

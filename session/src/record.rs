@@ -193,8 +193,7 @@ impl Record {
         self.into()
     }
 
-    /// Returns the bytes of text from a model, a tool or an owned run, which the limit `recorded_bytes` counts. Inputs have
-    /// their own limits.
+    /// Returns the bytes that the limit `recorded_bytes` counts: text of models, tools and owned runs, not of inputs.
     pub fn text_bytes(&self) -> u64 {
         let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| json_bytes(text));
         if let Self::TurnAnswered(answer) = self {

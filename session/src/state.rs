@@ -59,8 +59,7 @@ pub struct State {
     pub queue: VecDeque<Queued>,
     /// Idempotency keys of all accepted inputs.
     pub seen: BTreeMap<Text, InputId>,
-    /// Ids of all accepted inputs and refused continuations, sorted. They identify commands and rows that are repeated
-    /// after a restart.
+    /// Ids of all accepted inputs and refused continuations, sorted: they identify repeated commands and rows.
     pub accepted: Vec<InputId>,
     pub transcript: Transcript,
     /// Taken inputs with options besides the text, by the record that took them. Needed to regenerate an answer.
@@ -71,8 +70,7 @@ pub struct State {
     /// Children whose texts are cached. Other texts are read from the children's journals on demand.
     pub kept: EndedTexts,
     pub shorts: BTreeSet<Short>,
-    /// Children with an owned run whose owner ended before the run's notice arrived, by the run's key. Empty unless the
-    /// host has restarted.
+    /// Children with a run whose owner ended before the run's notice arrived, by its key. Only after a host's restart.
     pub owed: BTreeMap<CallId, SessionId>,
     /// Runs of children whose notices were taken, if this session does not own the runs.
     pub noticed: BTreeSet<(SessionId, RunNo)>,
@@ -87,8 +85,7 @@ pub struct State {
     pub message_ranges: BTreeMap<RunNo, MessageRange>,
     /// The compactions that apply, in order. The last one hides the most messages.
     pub compactions: Vec<Compaction>,
-    /// The last known input tokens of a call, counted by the provider or estimated by a compaction, and the number of
-    /// messages in that call.
+    /// The last known input tokens of a call, counted by the provider or estimated, and that call's number of messages.
     pub measured: Option<(u64, usize)>,
     /// The last record that changed which earlier messages are visible.
     pub revised: Seq,
@@ -117,8 +114,7 @@ pub struct State {
     pub recalled: BTreeMap<SessionId, Text>,
     /// Volatile: the context window of the session's model in tokens, if known.
     pub window: Option<u64>,
-    /// Volatile: children named by [`CallKind::Check`] calls whose runs wait for their first slot, as the runtime last
-    /// reported.
+    /// Volatile: children of [`CallKind::Check`] calls whose runs wait for their first slot, as last reported.
     pub queued_children: BTreeSet<SessionId>,
 }
 
@@ -187,8 +183,7 @@ pub struct Child {
     pub at: Option<Seq>,
     /// The position of an alternative among the branches of its answer.
     pub alternative: Option<u32>,
-    /// The last end of the child's owned runs, if its dialect may read it again. The text may have been dropped: see
-    /// [`State::kept`].
+    /// The last end of the child's owned runs, if it may be read again. The text may be dropped: see [`State::kept`].
     pub given: Option<Arc<Notice>>,
 }
 
@@ -289,8 +284,7 @@ pub struct Turn {
     pub unstarted: u32,
     /// Number of calls that await approval.
     pub asked: u32,
-    /// Reset time of the provider's limit that the next attempt waits for. Kept while the run waits for a slot after the
-    /// reset.
+    /// Reset time of the provider's limit that the next attempt waits for. Kept while the run then waits for a slot.
     pub limited: Option<i64>,
     /// The model of the pool whose limit resets at `limited`.
     pub awaits: Option<Text>,

@@ -26,8 +26,7 @@ pub fn has_too_many(json: &[u8]) -> bool {
     json.len() > MAX_VALUES && ValueCount::default().add(json) > MAX_VALUES
 }
 
-/// An approximate counter of the values in a JSON text, which may come in pieces. It counts at most twice the actual
-/// number.
+/// An approximate counter of the values in a JSON text in pieces: at most twice the actual number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ValueCount {
     marks: usize,

@@ -13,8 +13,7 @@ impl Authority {
         pattern::is_normal(dir) && self.sets.iter().all(|set| set.allows_below(action, dir))
     }
 
-    /// Returns whether `action` is allowed for no path at or below `dir`, existing or not. The result is never `true` by
-    /// mistake.
+    /// Returns whether `action` is allowed for no path at or below `dir`, existing or not; never `true` by mistake.
     pub fn denies_below(&self, action: &str, dir: &str) -> bool {
         !pattern::is_normal(dir) || self.sets.iter().any(|set| set.denies_below(action, dir))
     }

@@ -21,8 +21,7 @@ struct Strongest {
 }
 
 impl RuleSet {
-    /// Returns the rules that can decide about `action`: all except those that another rule of the same resource always
-    /// beats.
+    /// Returns the rules that can decide about `action`: all that no other rule of the same resource always beats.
     pub(super) fn deciding<'a>(&'a self, action: ActionSet<'a>) -> impl Iterator<Item = &'a Rule> {
         let syntax = action.syntax();
         let mut strongest: BTreeMap<&str, Strongest> = BTreeMap::new();

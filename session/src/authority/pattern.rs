@@ -16,10 +16,8 @@ impl Syntax {
     }
 }
 
-/// The specificity of a pattern: higher is more specific.
-///
-/// A pattern that matches a subset of another pattern is never less specific: it has at least as many literal characters,
-/// and with equally many no fewer parts and no more wildcards.
+/// Higher is more specific. A pattern that matches a subset of another pattern is never less specific: it has at least
+/// as many literal characters, and with equally many no fewer parts and no more wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Weight {
     literals: usize,

@@ -1,7 +1,5 @@
-//! Regenerated answers, and the selection among them.
-//!
-//! The original stays unchanged in the journal and transcript. An alternative replaces it only in what models and people
-//! see.
+//! Regenerated answers, and the selection among them. The original stays unchanged in the journal and transcript. An
+//! alternative replaces it only in what models and people see.
 
 use std::sync::Arc;
 
@@ -181,8 +179,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes the notices of a quiet session. A completed alternative is selected at once if the original answer is still
-    /// the last message.
+    /// Takes the notices of a quiet session. Selects a completed alternative if the original is still the last message.
     pub(super) fn take_notices_when_quiet(&mut self) {
         if self.state.alternatives.is_empty() {
             return self.take_notices();

@@ -1,7 +1,5 @@
-//! Approvals of calls: requested when the call is due, then given or timed out.
-//!
-//! A call that awaits approval counts as open, so the run waits mid-turn and releases its slot. Calls that may write
-//! keep the order of their answer: a later one waits for it.
+//! Approvals of calls: requested when the call is due, then given or timed out. A call that awaits approval counts as
+//! open, so the run waits mid-turn and releases its slot. Calls that may write stay in order: a later one waits.
 
 use super::draft::Draft;
 use super::opening::ms_until;

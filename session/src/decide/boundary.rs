@@ -9,10 +9,8 @@ use crate::record::{Hold, Park, Prompt};
 use crate::state::{Owned, Phase, Run};
 
 impl Draft<'_> {
-    /// Performs the steps that are due now, in any phase.
-    ///
-    /// The steps follow from the state rather than from an event: a notice may arrive before the call or run that waits
-    /// for it.
+    /// Performs the steps that are due now, in any phase. They follow from the state rather than from an event: a
+    /// notice may arrive before the call or run that waits for it.
     pub(super) fn advance(&mut self) {
         match self.state.phase() {
             Phase::Quiet => self.take_notices_when_quiet(),

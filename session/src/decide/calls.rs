@@ -126,8 +126,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Starts due calls: reads concurrently, other local calls one at a time in order, and waits after all children are
-    /// spawned.
+    /// Starts due calls: reads concurrently, other local calls one at a time in order, and waits after all spawns.
     pub(super) fn start_calls(&mut self) {
         let Some(turn) = self.state.turn() else { return };
         let (no, mut reading, writing) = (turn.no, turn.local.saturating_sub(turn.writing), turn.writing);

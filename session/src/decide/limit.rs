@@ -51,8 +51,7 @@ pub(super) fn wait(
     within.map(|(model, after_ms)| ResetWait::Turn(model, after_ms)).or(later)
 }
 
-/// Returns whether a run parks for a wait of `after_ms`. A wait that is shorter than the turn's time limit stays within the
-/// turn.
+/// Returns whether a run parks for a wait of `after_ms`: one shorter than the turn's time limit stays within the turn.
 pub(super) fn should_park(draft: &Draft<'_>, after_ms: u64) -> bool {
     draft.state.limits.park == Parking::On && after_ms >= draft.state.limits.turn_ms
 }

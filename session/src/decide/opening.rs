@@ -147,8 +147,7 @@ impl Draft<'_> {
         self.arm_run();
     }
 
-    /// Starts the next attempt, with `model` or the same model as before. The turn's deadline bounds all attempts, so it is
-    /// not armed again.
+    /// Starts the next attempt, with `model` or the same. The turn's deadline bounds all attempts, so it stays armed.
     pub(super) fn start_again(&mut self, model: Option<Text>, after_ms: u64, compacts: Option<CompactionCause>) {
         let Some(run) = self.run() else { return };
         let Some(turn) = &run.turn else { return };

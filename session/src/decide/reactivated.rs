@@ -15,8 +15,7 @@ use crate::outcome::{Initiator, Outcome, OutcomeKind};
 use crate::record::{Hold, Park};
 use crate::state::{CallPhase, Phase, State};
 
-/// Ends the run if its owner has ended; otherwise redoes its local work and advances. The runtime has delivered the outbox
-/// rows.
+/// Ends the run if its owner has ended; else redoes its local work and advances. Outbox rows were delivered before.
 pub(super) fn on_reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_ended: Option<OutcomeKind>) {
     let phase = draft.state.phase();
     let over = owner_ended.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
@@ -103,8 +102,7 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
     let (no, limits) = (run.no, &state.limits);
     let mut effects = Vec::new();
     let mut arm = |deadline, after_ms| effects.push(Effect::Arm { deadline, after_ms });
-    // The cap of a closing run may have passed. Its deadline would change nothing, but reactivate a session that is
-    // unloaded at once, again and again.
+    // The passed cap of a closing run would change nothing, but reactivate an unloaded session again and again.
     if let Some(at) = run.opened.wall_cap_at.filter(|_| !matches!(run.hold, Some(Hold::Closing { .. }))) {
         arm(Deadline::WallCap(no), ms_until(at, clock.wall_ms));
     }

@@ -63,8 +63,7 @@ fn check_relative(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Reject
     if allowed { Ok(()) } else { refused("a person opened the sender's or the receiver's run") }
 }
 
-/// Checks that messages of relatives leave half of the queue to other inputs, so that a model cannot block a person's
-/// input.
+/// Checks that messages of relatives leave half of the queue free: a model cannot block a person's input.
 fn check_share(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
     let From::Model { session: sender, .. } = input.from else { return Ok(()) };
     let is_of = |other: &InputAccepted| matches!(other.from, From::Model { session, .. } if session == sender);

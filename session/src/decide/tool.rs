@@ -29,8 +29,7 @@ pub(super) fn on_tool_finished(
     Ok(())
 }
 
-/// Returns the result of a call in an interrupted run. A finished call keeps its content, so that the model does not
-/// repeat it.
+/// Returns a call's result in an interrupted run. A finished call keeps its content, so that it is not repeated.
 fn as_interrupted(result: CallResult) -> CallResult {
     let CallResult { end, content, truncated_from } = result;
     let content = match end {

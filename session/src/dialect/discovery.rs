@@ -1,6 +1,4 @@
-//! Resolves the tool that a call of `use_tool` names.
-//!
-//! Authority checks, execution and reports all use this module, so that they agree on the tool.
+//! Resolves the tool that a call of `use_tool` names, so that authority checks, execution and reports agree on it.
 
 use std::borrow::Cow;
 
@@ -9,9 +7,7 @@ use serde_json::{Map, Value};
 pub const GET: &str = "get_tools";
 pub const USE: &str = "use_tool";
 
-/// Returns the tool and arguments that a call of `use_tool` names; `None` for other tools or without a name.
-///
-/// The nested arguments may be an object or its JSON text, which some models write.
+/// Returns the tool and arguments that a call of `use_tool` names. Some models write the arguments as JSON text.
 pub fn resolve(tool: &str, args: &str) -> Option<(String, String)> {
     if tool != USE {
         return None;

@@ -99,8 +99,7 @@ pub fn creation(session: &NewSession, stamp: Stamp) -> Changes {
     out
 }
 
-/// Adds to `out` the rows that `records` add and fulfil. `owner_before` owns the run that was in flight before these
-/// records.
+/// Adds to `out` the rows that `records` add and fulfil. `owner_before` owns the run in flight before these records.
 pub fn rows(session: SessionId, place: &Place, owner_before: Option<&Owner>, records: &[Record], out: &mut Changes) {
     RowBuilder { session, place, has_cancels: true }.rows(owner_before, records, out);
 }

@@ -1,5 +1,4 @@
-//! The content of outbox rows, built from the record that causes them. Live delivery and the scan at the start of the host
-//! build the same content.
+//! Outbox rows, built from the record that causes them, so that live delivery and the start of the host build the same.
 
 use super::RowKey;
 use crate::command::Continue;
@@ -9,10 +8,8 @@ use crate::place::{Owner, Place};
 use crate::record::{ContinueAsked, ContinueRefusal, Notice, RunEnded, RunOpened};
 use crate::usage::Usage;
 
-/// Returns the notice for `ended` and its receiver; `None` if no session receives it.
-///
-/// Needs no state, so that the start of the host can deliver from records alone. `opened` is the record that opened the
-/// run, `place` the place of the session.
+/// Returns the notice for `ended` and its receiver, if any. `opened` is the record that opened the run. Needs no state,
+/// so that the start of the host can deliver from records alone.
 pub fn notice_from(
     child: SessionId,
     place: &Place,
@@ -78,8 +75,7 @@ pub fn continue_input(owner: SessionId, key: CallId) -> InputId {
     InputId(uuid::Builder::from_custom_bytes(Hash::of(name.as_bytes()).0).into_uuid())
 }
 
-/// Returns the input id of the message that `call` of `sender` sends. It is the same if the call is repeated after a
-/// restart, so that the message is accepted once.
+/// Returns the input id of the message that `call` sends: the same after a restart, so that it is accepted once.
 pub fn message_input(sender: RunKey, call: CallId) -> InputId {
     let name = format!("message {} {} {call}", sender.session, sender.run);
     InputId(uuid::Builder::from_custom_bytes(Hash::of(name.as_bytes()).0).into_uuid())

@@ -65,8 +65,7 @@ impl InputAccepted {
         self.turns.or_else(|| self.agent_override.as_ref().and_then(|agent| agent.turns))
     }
 
-    /// Returns whether another running session of the tree sent the input. Such an input is only for the run in flight, and
-    /// is dropped at the run's end.
+    /// Returns whether a running relative sent the input: it is only for the run in flight, and is dropped at its end.
     pub fn is_from_relative(&self) -> bool {
         self.lane == Lane::Steer && matches!(self.from, From::Model { .. })
     }

@@ -6,8 +6,7 @@ use crate::ids::SessionId;
 use crate::place::{Owner, Place};
 
 impl Record {
-    /// Calls `visit` with each session that a field of the record names. Ids within texts do not count: only models read
-    /// those.
+    /// Calls `visit` with each session that a field names. Ids within texts do not count: only models read those.
     pub fn named_sessions(&self, visit: &mut dyn FnMut(SessionId)) {
         match self {
             Self::SessionCreated(created) => created.named_sessions(visit),

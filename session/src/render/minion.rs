@@ -23,8 +23,7 @@ pub(super) fn start_result(short: &Short) -> Text {
     result.to_string().into()
 }
 
-/// Returns the result of a `minion` call: the chat id for a continuation, the text, and whether a `return` call gave the
-/// text.
+/// Returns the chat id for a continuation, the text, and whether a `return` call gave the text.
 pub(super) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) -> CallResult {
     let completed = notice.outcome == Outcome::Completed;
     let text = if completed { cut_in_json } else { cut }(&notice.prefix, limits.result_bytes);

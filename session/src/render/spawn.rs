@@ -18,9 +18,8 @@ use crate::unseen::is_unseen;
 /// The ends that a `spawn_await` takes, by child.
 type Taken<'a> = BTreeMap<SessionId, &'a Notice>;
 
-/// Returns the result of `spawn_await`: the named jobs in order, with ends that are taken now or were given before.
-///
-/// The result never exceeds `notices_bytes`: it states the number of omitted jobs, each of which can be awaited alone.
+/// Returns the named jobs in order, with ends that are taken now or were given before. The result never exceeds
+/// `notices_bytes`: it states the number of omitted jobs, each of which can be awaited alone.
 pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
     let max = usize::try_from(state.limits.notices_bytes).unwrap_or(usize::MAX);
     let taken: Taken<'_> = items.iter().map(|item| (item.child, item)).collect();

@@ -10,8 +10,7 @@ use crate::record::Notice;
 use crate::render::{spawn, spawn_task};
 use crate::state::{Owned, State};
 
-/// Returns the result of an `await` or `check` that takes no new end. It shows ends that were delivered before, and runs
-/// in flight.
+/// Returns the result of an `await` or `check` without a new end: ends delivered before, and runs in flight.
 pub(crate) fn wait_result(state: &State, call: CallId, kind: &CallKind, now_ms: i64) -> CallResult {
     if let Some(open) = state.call(call).filter(|open| *open.tool == *jobs::AWAIT) {
         return CallResult::ok(spawn::jobs(state, &open.args, &[]));

@@ -6,9 +6,7 @@ use crate::ids::SessionId;
 use crate::index::RowKey;
 use crate::record::Notice;
 
-/// Notices in the order of their rows, without duplicates.
-///
-/// A parent may have ten thousand notices, so lookup and removal do not scan.
+/// Notices in the order of their rows, without duplicates. There may be ten thousand: lookup and removal do not scan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrived {
     rows: VecDeque<Notice>,

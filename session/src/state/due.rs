@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::authority::Access;
 use crate::call::{CallKind, ToolEffect};
 
-/// The unstarted calls, by their positions in the answer.
-///
-/// The runtime resolves a call's kind from its tool and arguments. The kind is not recorded before the call starts: a new
-/// activation receives it with `Reactivated`.
+/// The unstarted calls, by position. A call's kind is resolved from its tool and arguments, and not recorded before the
+/// call starts: a new activation receives it with `Reactivated`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Due {
     /// Read-only local calls, which run concurrently.
@@ -19,8 +17,7 @@ pub struct Due {
     pub children: Vec<u32>,
     /// Number of child calls whose admission was requested.
     pub admissions: u32,
-    /// Await, check and return calls. They start when no admission is outstanding, so that they cover the children that
-    /// the same answer starts.
+    /// Await, check and return calls. They start after all admissions, to cover the children of the same answer.
     pub waits: VecDeque<(u32, CallKind)>,
     pub asked: BTreeMap<u32, CallKind>,
     /// The access of each call that the authority checked, for the record of its start.

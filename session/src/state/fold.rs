@@ -58,8 +58,7 @@ impl State {
             && let Carrier::Await { call } = taken.carrier
             && let Some(call) = self.call(call).filter(|call| *call.tool == *jobs::AWAIT)
         {
-            // The result may list all jobs with their cached texts. Its bytes count 16 times, because they are rendered and
-            // kept.
+            // The result may list all jobs with their cached texts. Its bytes count 16 times: rendered and kept.
             let shown = match &call.phase {
                 CallPhase::Closed(result) => result.content.len() as u64,
                 CallPhase::Unstarted | CallPhase::Asked(_) | CallPhase::Started => 0,

@@ -18,8 +18,7 @@ fn ensure(holds: bool, why: &'static str) -> Legality {
     if holds { Ok(()) } else { Err(why) }
 }
 
-/// Returns whether `queue` has all inputs of `ids`. Takes less than quadratic time, because imported records may have many
-/// ids.
+/// Returns whether `queue` has all of `ids`, in less than quadratic time: imported records may have many ids.
 fn are_all_in<'a>(ids: &[InputId], queue: impl IntoIterator<Item = &'a Queued>) -> bool {
     let mut queued = queue.into_iter().map(|queued| queued.input.id);
     match ids {
@@ -236,8 +235,7 @@ impl State {
         ensure(self.turn().is_some_and(awaited), "no such attempt is awaited")
     }
 
-    /// Returns whether the call has started, or if `started` is false, whether it has not. Fails if the call has a result or
-    /// an open ask.
+    /// Returns whether the call is started, or not started, as `started` says. Fails if it has a result or an open ask.
     fn check_call(&self, id: CallId, started: bool) -> Result<bool, &'static str> {
         match self.call(id).ok_or("the call does not exist")?.phase {
             CallPhase::Unstarted => Ok(!started),

@@ -41,8 +41,7 @@ impl State {
         self.agent.as_ref().and_then(|agent| agent.turns).unwrap_or(self.own_turns).min(self.limits.turns)
     }
 
-    /// Returns whether the session can be unloaded: it has no due stream, no started local call and no pending admission.
-    /// The next command folds it again.
+    /// Returns whether the session can be unloaded: no due stream, started local call or pending admission.
     pub fn can_unload(&self) -> bool {
         match self.turn() {
             None => true,
@@ -53,8 +52,7 @@ impl State {
         }
     }
 
-    /// Returns whether an unstarted call waits neither for the slot nor for an approval: its own, or that of an earlier
-    /// call.
+    /// Returns whether an unstarted call waits neither for the slot nor for an approval, its own or an earlier call's.
     fn has_due_calls(&self, run: &Run, turn: &Turn) -> bool {
         let due = || turn.asked == 0 || self.due.admissions > 0 || self.due.is_due();
         turn.unstarted > 0 && run.parked.is_none() && due()
@@ -95,9 +93,8 @@ impl State {
         self.queued_children.clear();
     }
 
-    /// Returns the run that an await or check of `child` refers to: the owned run whose end this session takes next.
-    ///
-    /// The actual number is higher if people opened runs of the child in between.
+    /// Returns the owned run of `child` whose end this session takes next. The actual number is higher if people opened
+    /// runs of the child in between.
     pub fn owned_run(&self, child: SessionId) -> RunKey {
         let last_taken = self.children.get(&child).map(|child| child.last_taken).unwrap_or_default();
         RunKey { session: child, run: last_taken.next() }
@@ -123,8 +120,7 @@ impl State {
         notice.key.is_some() || detached()
     }
 
-    /// Returns whether this session uses the text of this end: the model receives it, or the child is an alternative of one
-    /// of this session's answers.
+    /// Returns whether the end's text is used: the model receives it, or the child is an alternative of an answer here.
     pub(crate) fn keeps_text(&self, notice: &Notice) -> bool {
         let is_alternative = || {
             let child = self.children.get(&notice.child);
@@ -134,8 +130,7 @@ impl State {
         self.reaches_model(notice) || is_answer()
     }
 
-    /// Returns whether the model fetches the ends of `child` with an await or check. Such ends are sent only to an idle
-    /// model.
+    /// Returns whether the model fetches the ends of `child`. Such ends are sent only to an idle model.
     pub(crate) fn is_pulled(&self, child: SessionId) -> bool {
         self.children.get(&child).is_some_and(|child| child.call.is_some() && child.dialect.is_pulled())
     }

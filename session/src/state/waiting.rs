@@ -42,8 +42,7 @@ pub(crate) fn opening<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Ve
     next
 }
 
-/// Returns inputs in the order in which one boundary takes them: people's messages last, so that the answer directly
-/// follows its question.
+/// Returns inputs in the order in which a boundary takes them: people's messages last, next to their answer.
 pub(crate) fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<&'a Queued> {
     let mut inputs: Vec<&Queued> = inputs.into_iter().collect();
     inputs.sort_by_key(|queued| queued.is_message());

@@ -80,8 +80,7 @@ fn jobs_of_a_run_ended_by_restart_are_awaited_and_reported() {
     }
 }
 
-/// Each fold renders the result of a wait for jobs from earlier ends. The message of a task's end has all its text in its
-/// own record.
+/// A fold renders a wait for jobs from earlier ends. The message of a task's end has all its text in its own record.
 #[test]
 fn wait_for_jobs_counts_as_work_on_earlier_records() {
     let work = |heart: &Heart| {

@@ -351,8 +351,7 @@ fn only_an_unanswered_call_is_parked_at_a_limit() {
     assert_eq!(unfit(&parked(), &started(2)), Some("the run is held or waits"), "the run must resume first");
 }
 
-/// A client sends inputs without end. Views hold all records of a session, and an import takes 65,536 inputs of one: more would keep the whole store
-/// from being imported. The control: the last one that is accepted.
+/// An import takes 65,536 inputs of a session: more would keep the store from import. The control: the last one.
 #[test]
 fn endless_inputs_of_a_session_are_refused() {
     let after = |inputs: u128| {
@@ -364,8 +363,7 @@ fn endless_inputs_of_a_session_are_refused() {
     assert_eq!([after(16_383), after(16_384)], [Ok(()), Err(Rejection::BadInput(why.to_owned()))]);
 }
 
-/// A client sends large inputs without end: 120 MiB of them, sent in two seconds, made a view of the session take 940 MiB. The control: the last one
-/// that is accepted.
+/// 120 MiB of inputs, sent in two seconds, made a view take 940 MiB. The control: the last input that is accepted.
 #[test]
 fn inputs_of_a_session_have_bounded_bytes() {
     let after = |bytes: u64| {

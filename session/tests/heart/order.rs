@@ -301,8 +301,7 @@ fn k2_continue_of_an_unread_job_names_the_tool_to_read_it() {
     assert_eq!(refusal.as_deref(), Some(text));
 }
 
-/// Each seeded bug changes one scenario only: a person's run in a child, a completion with a message, or a message to an
-/// owned run.
+/// One scenario each: a person's run in a child, a completion with a message, and a message to an owned run.
 #[test]
 fn k26_b11_seeded_bugs_show_in_their_rule_alone() {
     use subtend_invariants::bugs::{Bug, Rules};

@@ -1,5 +1,4 @@
-//! The rules that apply to every cell of the table. Each scenario runs once with all rules and once with a seeded bug, and
-//! the results must differ.
+//! Rules of every cell of the table: each scenario runs with all rules and with a seeded bug. The results must differ.
 
 use crate::given::*;
 

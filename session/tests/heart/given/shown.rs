@@ -1,5 +1,4 @@
 //! Short names of the records, replies and phases in tables of tests.
-//!
 //! `S`: rejected as stale; `AE(…)`: already ended; `NF`: not found. `+0` and `-0:…`: start and end of call 0.
 
 use super::*;
