@@ -8,8 +8,7 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, Seq, SessionId};
 use subtend_session::outcome::Outcome;
 
-/// Checks that restarts stay within the session's budget. One is refused only if the budget, or that of the whole
-/// supervisor, is spent.
+/// Checks that restarts stay within the session's budget, and are refused only if it or the supervisor's is spent.
 pub(super) fn within_budget(world: &World<'_>) -> Verdict {
     let Some((observed, budget)) = world.observed.and_then(|observed| Some((observed, observed.budget?))) else {
         return Ok(());

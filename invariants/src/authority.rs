@@ -271,8 +271,7 @@ fn check_approvals(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     Ok(())
 }
 
-/// Checks that people or the host create each branch, and that a child's first run belongs to the call that created the
-/// child.
+/// Checks that people or the host create each branch, and that a child's first run belongs to the call that created it.
 pub(super) fn creators_are_legal(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let is_illegal = |branch: &BranchCreated| {

@@ -37,10 +37,9 @@ pub(super) fn counted_once(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Checks that a root run and its owned runs never reserve or use more than their limit.
-///
-/// A request is admitted only if settled and reserved tokens, including its own, are within the limit. So the sum of all
-/// usage, with each attempt counted up to its reservation, must be within the limit too.
+/// Checks that a root run and its owned runs never reserve or use more than their limit. A request is admitted only if
+/// settled and reserved tokens, including its own, are within the limit. So the sum of all usage, with each attempt
+/// counted up to its reservation, must be within the limit too.
 pub(super) fn within_limits(world: &World<'_>) -> Verdict {
     let mut spent: BTreeMap<RunKey, u64> = BTreeMap::new();
     for (key, run) in world.runs() {

@@ -3,8 +3,7 @@
 //! The real code decides. A broken rule changes its input (the command or the state), or its output (the records,
 //! effects and rows). A changed record that does not fit the state only advances the sequence number.
 //!
-//! The numbered rules are those of `session/tests/heart/rules.rs`. Ids in parentheses are
-//! [invariants](crate::InvariantId).
+//! The numbered rules are those of `session/tests/heart/rules.rs`; in parentheses, [invariants](crate::InvariantId).
 
 use subtend_session::command::{Clock, Command};
 use subtend_session::decide;
@@ -73,8 +72,7 @@ pub enum Bug {
     RolledBackSeen,
     /// The model of the parent receives the end of a run that a person opened.
     PersonsRunShown,
-    /// The end of a run that a person opened is stored with its text, which survives deletion of the run's session
-    /// (J-10).
+    /// The end of a run that a person opened is stored with its text, which survives the session's deletion (J-10).
     UnreadTextKept,
     /// A run that ends because its owner ends records a person's cancel as the cause (T-5, S-8).
     OwnersEndNamesPerson,

@@ -1,7 +1,5 @@
-//! True causes: S-8.
-//!
-//! The journals of a run and its owner show the cause of each outcome. External causes are compared with the
-//! observations, if any.
+//! True causes (S-8): the journals of a run and its owner show the cause of each outcome. External causes are compared
+//! with the observations, if any.
 
 use crate::observed::Causes;
 use crate::world::{RunFacts, SessionFacts, World};

@@ -38,8 +38,7 @@ fn check_received_once(world: &World<'_>, log: &ClientLog) -> Verdict {
     })
 }
 
-/// Checks that a keyed command created at most one input, or exactly one if it was answered, and that every reply names
-/// that input.
+/// Checks that a keyed command created at most one input, exactly one if answered, and that every reply names it.
 pub(super) fn one_effect_per_key(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed.filter(|observed| !observed.keyed.is_empty()) else { return Ok(()) };
     let mut made = BTreeMap::<&Text, Vec<(SessionId, InputId)>>::new();

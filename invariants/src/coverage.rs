@@ -36,8 +36,7 @@ fn all_predicates() -> impl Iterator<Item = &'static Predicate> {
 }
 
 impl Coverage {
-    /// Judges the predicates of [`ALWAYS`], and at rest also those of [`QUIESCENT`]. Counts the worlds in which each predicate
-    /// examined a claim.
+    /// Judges [`ALWAYS`], and at rest also [`QUIESCENT`]. Counts the worlds in which each predicate examined a claim.
     /// # Errors
     /// The first violation.
     pub fn judge(&self, world: &World<'_>, at_rest: bool) -> Verdict {

@@ -17,8 +17,7 @@ fn judge_each(world: &World<'_>, judge: impl Fn(&Observed, &Effect) -> Verdict) 
     observed.effects.iter().try_for_each(|effect| judge(observed, effect))
 }
 
-/// Checks that the record of the intent is durable before an external effect starts, and that the record that a reply
-/// relies on is durable before the reply.
+/// Checks that records are durable first: the intent of an external effect, and the record that a reply relies on.
 pub(super) fn intents_precede_effects(world: &World<'_>) -> Verdict {
     judge_each(world, |_, effect| {
         let (Some(durable), Some(seen)) = (effect.durable, world.sessions.get(&effect.run.session)) else {

@@ -170,8 +170,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     H2 => clients::one_effect_per_key,
 };
 
-/// Predicates that hold only in quiescent states: the process is up, no message is in flight, and only external events can
-/// follow.
+/// Predicates of quiescent states: the process is up, no message is in flight, and only external events can follow.
 pub const QUIESCENT: &[Predicate] = predicates! {
     S1 => session::all_runs_end,
     S2 => outside::acknowledged_cancels_end,

@@ -26,9 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use subtend_session::command::Deadline;
 use subtend_session::ids::{RunKey, SessionId};
 
-/// The instant of an observation: a sequence number and the virtual time.
-///
-/// Several events may share a millisecond, so the number determines the order. The time is for deadlines and grace periods.
+/// The instant of an observation. Several events may share a millisecond, so the number determines the order. The time
+/// is for deadlines and grace periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct When {
     pub order: u64,

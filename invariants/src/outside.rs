@@ -46,8 +46,7 @@ pub(super) fn reported_ends_are_recorded(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Checks that a reply to a control reports an end if and only if the run has ended, and that a late result writes no
-/// record.
+/// Checks that a reply to a control reports an end if and only if the run ended, and a late result writes no record.
 pub(super) fn answers_fit(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {

@@ -248,8 +248,7 @@ fn is_ask_open(world: &World<'_>, session: SessionId, call: CallId) -> bool {
     world.rows.iter().any(|row| row.from == session && row.kind == RowKind::Ask && row.key == RowKey::Call(call))
 }
 
-/// Checks that a slot is requested only for a due turn, after the inputs or notices that caused the turn were taken
-/// (rule 8).
+/// Checks rule 8: a slot is requested only for a due turn, after the inputs or notices that caused the turn were taken.
 pub(super) fn slot_for_a_due_turn(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut limited = false;

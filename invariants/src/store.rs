@@ -64,8 +64,7 @@ pub(super) fn damage_is_isolated(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Checks that each record that was acknowledged between a failure and the reopening of the store was durable before the
-/// failure.
+/// Checks that what was acknowledged between a failure and the reopening of the store was durable before the failure.
 pub(super) fn failure_stops_acknowledgements(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.failures.iter().try_for_each(|Failure { at, reopened, durable }| {

@@ -1,7 +1,5 @@
-//! The decision table, checked from the records: S-3.
-//!
-//! `state::legal` decides which records the fold accepts. These predicates check which records a decision may write in
-//! each column.
+//! The decision table, checked from the records: S-3. `state::legal` decides which records the fold accepts. These
+//! predicates check which records a decision may write in each column.
 
 use std::collections::BTreeSet;
 

@@ -16,9 +16,7 @@ use subtend_session::record::{
 };
 use subtend_session::state::State;
 
-/// Sessions, outbox rows and resources at one instant.
-///
-/// [`World::new`] indexes the records once for all predicates.
+/// Sessions, outbox rows and resources at one instant. [`World::new`] indexes the records once for all predicates.
 #[derive(Debug)]
 pub struct World<'a> {
     pub(super) sessions: BTreeMap<SessionId, SessionFacts<'a>>,
@@ -295,9 +293,7 @@ impl<'a> SessionFacts<'a> {
 }
 
 impl<'a> World<'a> {
-    /// Indexes the records of `sessions`.
-    ///
-    /// If `complete` is true, every session of their trees is present. Otherwise predicates skip absent sessions.
+    /// Indexes the records of `sessions`. Unless their trees are `complete`, predicates skip absent sessions.
     pub fn new(
         sessions: impl IntoIterator<Item = (SessionId, View<'a>)>,
         rows: &'a BTreeSet<Row>,

@@ -76,8 +76,7 @@ fn closes_ask(record: &Record) -> bool {
     matches!(record, Record::AskAnswered { by: AnsweredBy::Closed, .. })
 }
 
-/// Drops the records of taken inputs and notices before a slot request. In a held run they remain, because the input ends
-/// the hold.
+/// Drops the inputs and notices taken before a slot request. In a held run they remain: the input ends the hold.
 fn take_nothing_for_a_slot(case: &Case, records: &mut Vec<Record>) {
     let held = case.before.run.as_ref().is_some_and(|run| run.hold.is_some());
     let asks = |record: &Record| matches!(record, Record::RunParked { why: Park::Slot, .. });

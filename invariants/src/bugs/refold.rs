@@ -14,8 +14,7 @@ pub(super) fn force(state: &mut State, record: &Record) {
     }
 }
 
-/// Replaces `state` by the fold of `records` over the state before the command. Until then, `state` is the fold of the
-/// unchanged records `decided`.
+/// Replaces `state`, the fold of the records `decided`, by the fold of `records` over the state before the command.
 pub(super) fn refold(case: &Case, state: &mut State, decided: &[Record], records: &[Record]) {
     let mut folded = case.before.clone();
     records.iter().for_each(|record| force(&mut folded, record));

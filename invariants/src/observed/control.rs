@@ -57,8 +57,7 @@ pub struct ObservedControl {
     pub session: SessionId,
     pub given: When,
     pub handled: When,
-    /// Number of other handlers that the actor started before it handled this control. A handler that was already active
-    /// does not count.
+    /// Number of other handlers that the actor started before this control, without one that was already active.
     pub waited_for: u32,
 }
 

@@ -26,8 +26,7 @@ pub struct Effect {
     pub work: Work,
     /// When the effect started: for a model or a tool, the first poll of its future.
     pub started: When,
-    /// The last durable record when the effect started. Absent if unknown, and for an effect within the process, which needs
-    /// no record.
+    /// The last durable record at the start. Absent if unknown, and for an effect within the process, which needs none.
     pub durable: Option<Seq>,
     /// When it ended; absent while active.
     pub gone: Option<When>,

@@ -205,8 +205,7 @@ fn closes_over_a_child(ended_by: Epoch) -> Scene {
     scene
 }
 
-/// Only the start of a host may end such a run, because it cannot wait for the owned runs. A later activation in the same
-/// process may not.
+/// The start of a host cannot wait for the owned runs. A later activation in the same process can.
 #[test]
 fn only_host_start_may_end_held_run_before_its_owned_runs() {
     let held = |ended_by, boots| {
