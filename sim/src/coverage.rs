@@ -120,8 +120,7 @@ pub fn of_model(threads: usize, states: usize) -> Arc<Coverage> {
     all
 }
 
-/// Returns one line per predicate: its name, and for each source the worlds that it judged and those in which it could
-/// have failed.
+/// Returns for each predicate and source the worlds that it judged, and those in which it could have failed.
 pub fn table(model: &Coverage, simulator: &BTreeMap<&'static str, Count>) -> Vec<(&'static str, Count, Count)> {
     let of = |name| simulator.get(name).copied().unwrap_or_default();
     model.counts().map(|(predicate, count)| (predicate.name, count, of(predicate.name))).collect()

@@ -51,8 +51,7 @@ pub struct LeaseSize {
     pub pauses: u8,
     /// Number of nodes, from the first on, whose clocks may skip ticks and whose renewals take time.
     pub slow_nodes: u8,
-    /// True if no tick passes before running nodes have done all due work, and lost messages never arrive. Then the time
-    /// of a failover is bounded.
+    /// True if no tick passes before running nodes did all due work, and no lost message arrives. Bounds failover.
     pub bounded_failover: bool,
     /// Ends of lost leases in the database. Above 0, a node never renews a lease that it counts as lost.
     pub leaves: u8,

@@ -38,8 +38,7 @@ pub struct SystemModel {
     pub only: Option<InvariantId>,
 }
 
-/// The name of the property that judges the invariants of a state. In a state at rest, it also judges the invariants of
-/// quiescent states.
+/// The property that judges the invariants of a state, and at rest also those of quiescent states.
 pub const INVARIANTS: &str = "invariants";
 
 impl Model for SystemModel {

@@ -47,8 +47,7 @@ pub fn simulate(plan: SeedPlan) -> RunReport {
         if processes > MAX_PROCESSES {
             world.oracle.lock().calm = true;
         }
-        // The store is compacted before every second process, so that deleted sessions occur before and after their
-        // erasure.
+        // Compacts before every second process, so that deleted sessions occur before and after their erasure.
         if processes % 2 == 0 {
             judge::compact(&world);
         }

@@ -103,8 +103,7 @@ fn v5_owner_stopping_before_its_children_is_noticed() {
     assert!(noticed.id == "V-5" && noticed.to_string().contains("it was stopped after its owner"), "{noticed:?}");
 }
 
-/// With a small context window and random usage, compactions succeed, fail and are stopped. In some seeds users request
-/// and undo them.
+/// With a small context window, compactions succeed, fail and are stopped. Some users request and undo them.
 #[test]
 fn g14_compacted_histories_keep_owed_messages() {
     for seed in (0..160).filter(|seed| matches!(seed % 17, 7 | 9 | 11 | 13)) {

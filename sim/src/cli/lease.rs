@@ -26,8 +26,7 @@ pub(crate) fn lease(args: &LeaseArgs) -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Seeds each bug in turn, then checks the known gap of the protocol ([`LeaseSize::RESIDUE`]). Returns the number of bugs
-/// that the checks did not notice.
+/// Seeds each bug, then checks the known gap ([`LeaseSize::RESIDUE`]). Returns the number of unnoticed bugs.
 pub(crate) fn controls(json: bool) -> u32 {
     let bugs = LeaseBug::ALL.into_iter().map(|bug| (bug.to_string(), hunt_lease(bug)));
     let residue = ("StoppedBeforeStart".to_owned(), check_lease(LeaseSize::RESIDUE, None));

@@ -1,5 +1,4 @@
-//! A client that joins a run in flight, which the host may have recovered. It reads the earlier records, then follows
-//! new ones.
+//! A client that joins a run in flight, possibly a recovered one: it reads earlier records, then follows new ones.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -57,8 +56,7 @@ pub(super) async fn join(joiner: Arc<Mutex<RunJoiner>>, door: RouterWatch, share
     }
 }
 
-/// Reads the records so far, then follows new ones for a while. Returns whether the first run has ended. `is_older` is
-/// true if an earlier host opened the session.
+/// Reads the records, then follows new ones. Returns whether the first run ended. `is_older`: by an earlier host.
 async fn follow(router: &Router, session: SessionId, shared: &SimClients, is_older: bool) -> Result<bool, String> {
     let (status, read) = request::get(router, &format!("/v1/sessions/{session}/records?limit=1000")).await;
     let records = read.as_array().ok_or_else(|| format!("cannot read the records of {session}: {status}: {read}"))?;

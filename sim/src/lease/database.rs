@@ -124,8 +124,7 @@ impl Database {
         }
     }
 
-    /// Returns whether `me` may take the shard. A node may take its own shard again, because the reply to its first claim
-    /// may be lost.
+    /// Returns whether `me` may take the shard: also its own again, because the reply to its first claim may be lost.
     pub(super) fn grants(&self, me: NodeProcess, shard: usize, bug: Option<LeaseBug>) -> bool {
         let Some(row) = self.shards.get(shard) else { return false };
         let free = match row.holder {

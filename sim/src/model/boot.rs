@@ -28,8 +28,7 @@ impl System {
         self.activate(model, session, false)
     }
 
-    /// Folds the journal and sends the new activation its first commands: rows of owners, then the loss or the
-    /// reactivation, then ends of children.
+    /// Folds the journal and sends the first commands: rows of owners, the loss or reactivation, then ends of children.
     fn activate(&mut self, model: &SystemModel, session: SessionId, lost: bool) -> bool {
         let Some(journal) = self.journals.get_mut(&session) else { return false };
         let state = match State::fold(session, &*journal.records) {

@@ -107,8 +107,7 @@ impl System {
         self.send(Message::Tool { session, epoch, call, dropped });
     }
 
-    /// Returns the activation that starts the work. If the token of its run has fired, also returns that the work is dropped
-    /// before it starts.
+    /// Returns the activation that starts the work, and why it is dropped first, if the token of its run has fired.
     fn activation_for_work(
         &mut self,
         model: &SystemModel,

@@ -14,7 +14,6 @@ use super::system::{Message, Slots, System};
 
 impl System {
     /// Checks every predicate that applies to the model.
-    ///
     /// # Errors
     /// The first violation.
     pub fn judge(&self, model: &SystemModel) -> Result<(), Violation> {

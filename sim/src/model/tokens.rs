@@ -73,8 +73,7 @@ impl System {
         over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
     }
 
-    /// Returns the owner's outcome that ends `owned`. If the owner has not decided its own close yet, it is being cancelled
-    /// by the close of an ancestor.
+    /// Returns the owner's outcome that ends `owned`. Without one of its own, the owner is being cancelled from above.
     pub(super) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.single.get(&owned) {
             Some((_, None)) => OutcomeKind::Interrupted,

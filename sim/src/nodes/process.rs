@@ -37,8 +37,7 @@ impl Process {
         self.life.is_finished()
     }
 
-    /// Runs for `length` from simulated time `now`, unless the process is paused. The clock of a process that continues
-    /// jumps over the pause.
+    /// Runs for `length` from `now`, unless paused. The clock of a process that continues jumps over the pause.
     pub(super) fn run(&mut self, world: &NodesWorld, now: Duration, length: Duration) {
         if self.stopped_until.is_some_and(|until| now < until) {
             self.missed = self.missed.saturating_add(length);

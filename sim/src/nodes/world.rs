@@ -104,8 +104,7 @@ impl NodesWorld {
         slice.starts.saturating_add(Duration::from_micros(passed))
     }
 
-    /// Returns the database, whose clock never goes back. The nodes run the same slice one after the other, so simulated
-    /// time does.
+    /// Returns the database, whose clock never goes back, although nodes run the same slice one after the other.
     pub(super) fn database(&self) -> MutexGuard<'_, Database> {
         let now = self.now();
         let mut database = lock(&self.database);
@@ -151,8 +150,7 @@ impl NodesWorld {
         *starts
     }
 
-    /// Records a violation if a call started without the lease of its shard. A call with `once_key` must also be the first
-    /// with that key.
+    /// Records a violation if a call starts without its shard's lease, or is not the first with its `once_key`.
     pub(super) fn judge_call(&self, shard: usize, lease: LeaseId, what: &str, once_key: Option<ToolKey>) {
         let mut database = self.database();
         database.judge_effect(shard, lease, what);

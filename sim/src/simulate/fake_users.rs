@@ -41,8 +41,7 @@ impl FakeUsers {
         self.runtime.take()
     }
 
-    /// Abandons the runtime of a killed process. It is dropped later, when its tasks can no longer run, so that the drop
-    /// has no effects.
+    /// Abandons the runtime of a killed process. It is dropped later, when its tasks can no longer run or have effects.
     pub(crate) fn abandon(mut self) {
         self.world.set_abandoned(self.runtime.take());
     }

@@ -110,8 +110,7 @@ pub(crate) fn describe_pending(journal: &Journal) -> String {
     format!("in flight {runs:?}, owed {rows:?}")
 }
 
-/// Compacts the store between two processes. Afterwards no deleted session remains, except in trees to which an outbox row
-/// is pending (J-10).
+/// Compacts the store. No deleted session remains, except in trees to which an outbox row is pending (J-10).
 pub(crate) fn compact(world: &World) {
     let done = match world.disk.compact() {
         Ok(done) => done,

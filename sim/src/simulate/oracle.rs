@@ -219,8 +219,7 @@ impl OracleState {
         match fault {
             FaultKind::HandlerPanic | FaultKind::AppendPanic => {
                 self.last_death = Some(self.now());
-                // A batch that was decided but not appended is lost with the actor. The turn is repeated with another
-                // context.
+                // A batch that was not appended is lost with the actor: the turn is repeated with another context.
                 self.contexts.forget();
             }
             FaultKind::ClockJump => {
@@ -332,8 +331,7 @@ impl OracleState {
         self.over.entry(run).or_insert_with(|| ClosedRun { at, outcome: outcome.clone() });
     }
 
-    /// Checks that an effect that leaves the process has a durable intent, and that neither its run nor an owner has ended
-    /// (J-5, T-4).
+    /// Checks that an external effect has a durable intent, and that neither its run nor an owner has ended (J-5, T-4).
     pub(crate) fn effect(&mut self, session: SessionId, intent: Intent, leaves: bool) -> Option<usize> {
         let run = match intent {
             Intent::Turn(turn, attempt) => self.turns.get(&(session, turn, attempt)).map(|(run, _)| *run),

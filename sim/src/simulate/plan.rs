@@ -26,8 +26,7 @@ impl SeedPlan {
         if self.seed.is_multiple_of(one_in) { OnRestart::Resume } else { OnRestart::Fail }
     }
 
-    /// Returns whether users roll runs back and request summaries. Computed from the seed modulo [`RARE_MODULUS`] without a
-    /// draw, so that older recorded seeds give the same runs.
+    /// Returns whether users roll runs back and summarise. Computed without a draw: recorded seeds give the same runs.
     pub(crate) fn has_rollbacks_and_summaries(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 1 | 3 | 7 | 9 | 11 | 13)
     }
@@ -58,8 +57,7 @@ impl SeedPlan {
     }
 }
 
-/// The seed modulo this number decides which rare events occur. The number is prime, so that they also occur in seeds
-/// with restarts, which another divisor decides.
+/// The seed modulo this number decides which rare events occur. It is prime, since another divisor decides on restarts.
 const RARE_MODULUS: u64 = 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,8 +108,7 @@ fn is_id(word: &str) -> bool {
     !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Returns the tests that no document names, although their names start with an id of another list: an invariant or an
-/// attack.
+/// Returns the tests that no document names, although their names start with an id of an invariant or an attack.
 fn unnamed(tests: &BTreeSet<(String, String)>, documents: &str) -> Vec<String> {
     let named: BTreeSet<&str> = quoted(documents).map(|name| name.rsplit("::").next().unwrap_or(name)).collect();
     let of_another_list =

@@ -1,5 +1,4 @@
-//! The public surface of the library. docs/public-api.txt must list the exports of `src/lib.rs`, so that a change of the
-//! surface shows in a diff.
+//! docs/public-api.txt must list the exports of `src/lib.rs`, so that a change of the public surface shows in a diff.
 #![expect(clippy::wildcard_enum_match_arm, reason = "syntax has many kinds, and syn adds to them")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,8 +65,7 @@ impl Surface {
         self.0.entry(module).or_default();
     }
 
-    /// Returns the module that defines the item `name` of `module`, and the item's name there. `None` for an item of
-    /// another project.
+    /// Returns the module that defines `name` of `module`, and its name there. `None` for an item of another project.
     fn resolve(&self, module: &Module, name: &str, seen: &mut BTreeSet<(Module, String)>) -> Option<(Module, String)> {
         if !seen.insert((module.clone(), name.to_owned())) {
             return None;

@@ -25,7 +25,6 @@ struct ArchivedSession {
 
 impl Archive {
     /// Adds a frame.
-    ///
     /// # Errors
     /// The reason why the frame's records do not fold.
     pub(crate) fn keep(&mut self, placed: &GroupFrame) -> Result<(), String> {
@@ -103,8 +102,7 @@ impl Archive {
         self.0.iter().filter(|(_, kept)| fits(&kept.state)).map(|(session, _)| *session).collect()
     }
 
-    /// Returns whether a session is a service or a descendant of one. Such a session has no permissions, whichever agent
-    /// answers.
+    /// Returns whether a session or an ancestor is a service: it has no permissions, whichever agent answers.
     pub(crate) fn is_service(&self, session: SessionId) -> bool {
         let mut at = self.state(session);
         while let Some(state) = at {

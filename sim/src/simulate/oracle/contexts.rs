@@ -15,14 +15,12 @@ use crate::simulate::fake_catalog::{READER, is_guarded, tool_names};
 use crate::simulate::oracle::OracleState;
 use crate::simulate::oracle::observations::offer;
 
-/// The approximate time until a started turn is durable. The choice of tools may or may not have considered an approver
-/// that attached within that time.
+/// The approximate time until a started turn is durable. Offers may or may not consider an approver attached within it.
 const DURABLE_DELAY: Duration = Duration::from_secs(5);
 
 type CallPosition = (SessionId, TurnNo, AttemptNo);
 
-/// Contexts of model calls whose start is not durable yet. A local call starts before its record is durable, so its
-/// context may be newer than the disk.
+/// Contexts of model calls whose start is not durable yet: a local call's context may be newer than the disk.
 #[derive(Default)]
 pub(crate) struct Contexts(BTreeMap<CallPosition, CallContext>);
 

@@ -28,8 +28,7 @@ pub(crate) struct PendingObservations {
     asks: BTreeMap<(SessionId, CallId), When>,
     /// Asks that were open when an event occurred that excuses a delay.
     excused: BTreeSet<(SessionId, CallId)>,
-    /// Sessions whose actor died. Their asks are not observed, because an ask that is reported after the restart may be
-    /// older.
+    /// Sessions whose actor died. Their asks are not observed: an ask reported after the restart may be older.
     died: BTreeSet<SessionId>,
     batches: u64,
     live: BTreeMap<SessionId, State>,
