@@ -14,8 +14,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     result
 }
 
-/// Imports a file into a store with sessions. A refused file does not change the store. After an accepted file the store
-/// is valid.
+/// Imports a file into a store with sessions. A refused file changes nothing; after an accepted one the store is valid.
 fn import_into_existing(bytes: &[u8]) {
     let Some((journal, before)) = pool::EXPORTS.last().and_then(|(_, export)| {
         let (journal, _) = pool::imported(export.as_bytes()).ok()?;
@@ -33,8 +32,7 @@ fn import_into_existing(bytes: &[u8]) {
     }
 }
 
-/// Imports a file into an empty store. If it is accepted, an export, import and second export give the same bytes. If it is
-/// refused, the store stays empty.
+/// If the file is accepted, an export, import and second export give the same bytes. If not, the store stays empty.
 fn import_into_empty(bytes: &[u8]) -> InputResult {
     match pool::imported(bytes) {
         Ok((journal, sessions)) => {

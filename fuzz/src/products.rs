@@ -9,8 +9,7 @@ use subtend_session::authority::{Access, Authority, Verdict};
 
 use super::InputResult;
 
-/// Reads the bytes as an agent file of each product. The result is a valid agent or one error, the same each time. An
-/// agent file grants no permission.
+/// Reads an agent file of each product: a valid agent without permissions or one error, the same each time.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     Product::ALL.into_iter().map(|product| check_product(product, &text)).max().unwrap_or(InputResult::Refused)

@@ -34,8 +34,7 @@ pub fn ollama(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::Ollama, bytes)
 }
 
-/// Reads the bytes as a stream. The result does not depend on the pieces in which they arrive, the answer equals the
-/// streamed text, and an error is one short line.
+/// The result does not depend on the pieces of the stream, the answer equals the text, and an error is one short line.
 fn any_bytes(protocol: Protocol, bytes: &[u8]) -> InputResult {
     let (whole, received) = read(protocol, bytes, bytes.len());
     let size = 1 + crc32c::crc32c(bytes) as usize % 64;

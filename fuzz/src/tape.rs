@@ -60,8 +60,7 @@ impl FixtureCursor {
     }
 }
 
-/// Sets the number or flag at `position` of the record to a value derived from `value`. `None` if the result is not a
-/// record.
+/// Sets the number or flag at `position` to a value derived from `value`. `None` if the result is not a record.
 fn alter_field(record: &Record, position: u8, value: u8) -> Option<Record> {
     let mut json = serde_json::to_value(record).ok()?;
     let mut left = usize::from(position);

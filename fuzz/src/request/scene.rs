@@ -1,5 +1,4 @@
-//! The host that receives the requests. It has three sessions: one is idle, one has a call that awaits approval, and one
-//! waits for a model that never answers.
+//! The host that receives the requests: an idle session, one with an open ask, and one whose model never answers.
 
 use std::sync::Arc;
 
