@@ -71,7 +71,6 @@ struct Counts {
 }
 
 /// Runs the drill to the end, or until `stop` is set. Reports progress after each kill.
-///
 /// # Errors
 /// If the store cannot be drilled, or the system refuses a directory, a process or a socket.
 pub async fn drill(

@@ -28,8 +28,7 @@ impl Judge {
         self.acknowledged.add(acknowledged);
     }
 
-    /// Inspects the store after a kill. `at_rest` is true after a recovery that left no run in flight. Returns no snapshot if
-    /// the store does not open.
+    /// Inspects the store, `at_rest` if a recovery left no run in flight. No snapshot if the store does not open.
     pub(crate) fn inspect(&mut self, store_dir: &StoreDir, at_rest: bool) -> (Option<StoreSnapshot>, Vec<Violation>) {
         let read = store_dir.open_after_kill().map_err(|error| format!("the store does not open: {error}"));
         let read = read.and_then(|journal| {
@@ -81,8 +80,7 @@ fn of(kind: FindingKind, what: Vec<String>) -> Vec<Violation> {
     what.into_iter().map(|what| Violation { kind, what }).collect()
 }
 
-/// Returns a message if a later process wrote a record without a later epoch: an earlier process, which counts as dead,
-/// could have written it too.
+/// Returns a message if a later process wrote a record without a later epoch: the dead one could have written it too.
 fn fencing_violation(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option<String> {
     let next = last.next();
     (later <= epoch).then(|| {

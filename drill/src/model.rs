@@ -81,8 +81,7 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     };
     // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
     let delay_ms = rng.below(if parsed.answers == 0 { 15 } else { 80 });
-    // The answer repeats the name, which may be the unique text of a session that is deleted later. The drill then checks
-    // that ancestors keep no copy of it.
+    // The name may be the unique text of a session that is deleted later: ancestors must then keep no copy of it.
     let text = if parsed.name.starts_with(names::SECRET) { &*parsed.name } else { "done" };
     let answer = if calls.is_empty() { Answer::of_text(text) } else { Answer::of_calls(None, calls) };
     (Duration::from_millis(delay_ms), answer)

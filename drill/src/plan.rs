@@ -61,8 +61,7 @@ impl FromStr for KillPoint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KillOrder {
-    /// The moment of the kill. [`KillPoint::Recovery`] has thousandths of the recovery here, because its size is not known
-    /// yet.
+    /// The moment of the kill. [`KillPoint::Recovery`] has thousandths of the recovery here: its size is not known yet.
     pub(crate) kill_point: KillPoint,
     /// The delay of the kill after that moment in microseconds, so that kills also occur between events.
     pub(crate) late_us: u64,

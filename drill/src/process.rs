@@ -181,8 +181,7 @@ impl Watchdog {
         Self { stop, thread }
     }
 
-    /// Stops the watchdog, and returns whether the process hung. Called before the process is reaped, because its id may be
-    /// reused afterwards.
+    /// Returns whether the process hung. Called before the process is reaped, because its id may be reused afterwards.
     fn stop(self) -> bool {
         drop(self.stop);
         self.thread.join().unwrap_or(false)

@@ -1,5 +1,4 @@
-//! The PostgreSQL server of a drill. It has its own directory and a loopback port, syncs its writes, and ends with the
-//! drill.
+//! The PostgreSQL server of a drill: its own directory, a loopback port, synced writes. It ends with the drill.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::Write as _;

@@ -16,8 +16,7 @@ use super::error::DrillError;
 #[cfg(unix)]
 use super::server::DrillServer;
 
-/// Maximum time for which a store stays locked after its process was killed: a forked child holds the lock until it calls
-/// exec.
+/// Maximum time for which a store stays locked after a kill: a forked child holds the lock until it calls exec.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The engine whose stores are shards of a server.
 const POSTGRES: &str = "postgres";
@@ -36,8 +35,7 @@ pub(crate) struct DrillDirectory {
     server: Option<Arc<DrillServer>>,
 }
 
-/// Creates the directory that a store specification names. If it exists, checks that it is empty and that no other user
-/// can write to it. Returns true if it existed.
+/// Creates `dir`, or checks that it is empty and that no other user can write to it. Returns true if it existed.
 fn named_dir(store: &str, dir: &str) -> Result<(PathBuf, bool), DrillError> {
     let dir = std::path::absolute(dir)
         .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is not a valid path: {error}")))?;
@@ -98,8 +96,7 @@ fn is_open_to_others(_: &Path) -> bool {
 }
 
 impl DrillDirectory {
-    /// Prepares the directory of a store specification: an engine, optionally with a directory. The default is a temporary
-    /// directory.
+    /// Prepares the directory of a store specification: an engine and a directory, by default a temporary one.
     pub(crate) fn prepare(store: &str, seed: u64) -> Result<Self, DrillError> {
         let (engine, dir) = store.split_once(':').map_or((store, None), |(engine, dir)| (engine, Some(dir)));
         if dir.is_some_and(|_| engine == POSTGRES || engine == "postgresql") {
@@ -329,8 +326,7 @@ mod tests {
         assert!(dir.path().join("mine").exists());
     }
 
-    /// Another user who can write to the directory could replace its content. The controls: a directory that only this user
-    /// can write to, and one that does not exist yet.
+    /// Another user could replace the content. The controls: a directory of this user alone, and a new one.
     #[cfg(unix)]
     #[test]
     fn directory_open_to_others_is_refused() {

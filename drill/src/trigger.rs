@@ -1,5 +1,4 @@
-//! Kills the process, or asks the drill to kill it, at a planned step. The process counts its own steps, so that the kill
-//! occurs at the same step on every machine.
+//! Kills the process, or asks the drill to, at a planned step that it counts itself: the same step on every machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,8 +61,7 @@ impl Trigger {
         matches!(self.kill_point, Some(KillPoint::Deletion(_)))
     }
 
-    /// Counts a step of a deletion, which is its start or the durable deletion of one session. Asks the drill to kill
-    /// the process at the planned step.
+    /// Counts the start of a deletion, or the durable deletion of one session. Asks for the kill at the planned step.
     pub(crate) fn on_deletion_step(&self) {
         if let Some(KillPoint::Deletion(at)) = self.kill_point
             && reached(&self.deleting, at)
@@ -84,8 +82,7 @@ impl Trigger {
         }
     }
 
-    /// Starts a timer that kills the process during a compaction. For engines that report no progress: a step is one
-    /// millisecond.
+    /// Kills the process during a compaction of an engine that reports no progress: a step is one millisecond.
     pub(crate) fn kill_after_time(&self) {
         let Some(KillPoint::Compaction(at)) = self.kill_point else { return };
         std::thread::spawn(move || {
@@ -101,8 +98,7 @@ impl Trigger {
         }
     }
 
-    /// Starts a thread that kills the process when recovery has made the planned number of frames durable. Recovery does not
-    /// wait for the thread.
+    /// Starts a thread that kills the process when the planned number of frames is durable. Recovery continues.
     pub(crate) fn watch_recovery(&self, journal: &Journal) {
         let Some(KillPoint::Recovery(after)) = self.kill_point else { return };
         let (journal, until) = (journal.clone(), Lsn(journal.durable().0.saturating_add(after)));

@@ -1,5 +1,4 @@
-//! The simulated users of a drill. They open trees, send, cancel, interrupt, continue, branch and approve, and report each
-//! acknowledgement.
+//! The simulated users of a drill. They report each acknowledgement.
 
 use std::sync::Arc;
 use std::time::Duration;

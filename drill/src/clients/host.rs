@@ -97,7 +97,6 @@ impl HostProcess {
 }
 
 /// Waits until no run is in flight, then opens the session that marks the end, and returns its id.
-///
 /// Cancels runs in flight, which may hang: each further input to a session that was opened with `hang` hangs too.
 pub(super) async fn await_rest(socket: &Path) -> Result<SessionId, DrillError> {
     let failure = |why: String| DrillError::Other(format!("the host does not answer at the end of the round: {why}"));

@@ -258,8 +258,7 @@ fn j10_partial_and_later_undone_deletions_are_found() {
     assert_eq!(acknowledged.lost(&Sessions::new(), &whole), Vec::<String>::new());
     let lost = acknowledged.lost(&Sessions::new(), &part);
     assert_eq!(lost, [format!("{CHILD} is deleted, but the session whose deletion was requested is not")]);
-    // A kill interrupted the deletion. Deletions that are found after the kill must remain, and after a compaction their
-    // text must be erased.
+    // Deletions that are found after a kill must remain, and after a compaction their text must be erased.
     acknowledged.add_found(&whole);
     assert_eq!(acknowledged.lost(&Sessions::new(), &none), [format!("the deletion of {OWNER} is missing")]);
 }
