@@ -96,7 +96,7 @@ pub(crate) fn is_within_share(state: &State, after: u64) -> bool {
     limit(state).is_none_or(|limit| after < limit)
 }
 
-/// Returns the tokens from which a model call waits for a compaction; `None` if the window is unknown or compaction off.
+/// Returns the tokens from which a model call awaits a compaction; `None` if the window is unknown or compaction off.
 fn limit(state: &State) -> Option<u64> {
     let share = u64::from(state.limits.compact_at.unwrap_or(DEFAULT_SHARE));
     state.window.filter(|_| share > 0 && !is_service(state)).map(|window| window.saturating_mul(share) / 100)

@@ -222,7 +222,7 @@ impl Limits {
         }
     }
 
-    /// Returns the lower of each limit; parking is off if either is off. `compact_at` is not a bound, and is kept.
+    /// Returns the lower of each limit; parking is off if either is off. Keeps `compact_at`, which is not an upper bound.
     #[must_use]
     pub fn lowered(&self, other: &Self) -> Self {
         let least = |one: Option<u64>, other: Option<u64>| match (one, other) {

@@ -73,7 +73,7 @@ impl System {
         over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
     }
 
-    /// Returns the owner's outcome that ends `owned`. Without one of its own, the owner is being cancelled from above.
+    /// Returns the owner's outcome that ends `owned`. Without its own, an ancestor's close cancels the owner.
     pub(super) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.single.get(&owned) {
             Some((_, None)) => OutcomeKind::Interrupted,
