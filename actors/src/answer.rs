@@ -13,7 +13,6 @@ use crate::views::history;
 
 mod scan;
 
-/// Records read from the journal at a time.
 const PAGE_SIZE: usize = 128;
 
 /// An accepted input, which is durable.
@@ -30,7 +29,6 @@ pub struct Receipt {
     pub(crate) session: SessionHandle,
 }
 
-/// The answer to an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     pub input: InputId,
@@ -42,7 +40,6 @@ pub struct Answered {
     pub text: Text,
 }
 
-/// The reason why an input has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
@@ -149,8 +146,7 @@ impl SessionHandle {
         history::walk(&self.sessions.log.journal, self.id, next, take).map_err(|error| self.read_error(error))
     }
 
-    /// Returns the position to read from: the opening of the run that was in flight at the acceptance. The answer may
-    /// continue a truncated part that is older than the input.
+    /// Returns where to read from: the run in flight at the acceptance, whose truncated part the answer may continue.
     async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {
         self.sessions.log.journal.settled().await.map_err(|poison| poisoned(&poison))?;
         let from = find_start(&self.sessions.log.journal, self.id, input).map_err(|error| self.read_error(error))?;

@@ -1,6 +1,4 @@
-//! Approvals: the calls that wait for one, and the approvers.
-//!
-//! The journal's outbox has a row for each waiting call; this module knows the attached approvers.
+//! Approvals. The journal's outbox has a row for each waiting call; this module knows the attached approvers.
 
 use std::sync::Arc;
 

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use uuid::{Builder, Uuid};
 
 /// The wall clock of one runtime.
-///
 /// It is read once at the start and then advances with tokio's clock: a jump of the system clock does not move deadlines, and virtual time works.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {

@@ -9,7 +9,6 @@ use subtend_session::index::{Before, Changes, Stamp};
 use subtend_session::record::{AnsweredBy, Notice, Record};
 use subtend_session::state::State;
 
-/// The location of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// In a session's handler, before it decides the command named by the detail.
@@ -54,12 +53,10 @@ pub enum InternalEvent<'a> {
     /// An activation ends the run in flight, since a command crashes every activation.
     GivesUp(RunKey),
     Activated(SessionId),
-    /// An ask about a call opens.
     Asked {
         session: SessionId,
         call: CallId,
     },
-    /// An ask about a call was answered.
     Answered {
         session: SessionId,
         call: CallId,
@@ -93,7 +90,6 @@ type Observe = dyn Fn(InternalEvent<'_>) + Send + Sync;
 #[cfg(feature = "fault-points")]
 type InjectFault = dyn Fn(Point, &str) + Send + Sync;
 
-/// Injected faults of a runtime.
 #[derive(Clone, Default)]
 pub struct Faults {
     #[cfg(feature = "fault-points")]
@@ -163,7 +159,6 @@ impl Faults {
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
     pub(crate) fn see(&self, _: InternalEvent<'_>) {}
 
-    /// Adds a bug to the runtime.
     #[cfg(feature = "fault-points")]
     #[must_use]
     pub fn with_bug(mut self, runtime_bug: RuntimeBug) -> Self {
@@ -197,7 +192,6 @@ impl Faults {
         }
     }
 
-    /// Returns whether tools do not wait for their intent records.
     #[cfg(feature = "fault-points")]
     pub(crate) fn skips_intents(&self) -> bool {
         self.skips_intents
@@ -209,7 +203,6 @@ impl Faults {
         false
     }
 
-    /// Returns whether a deletion starts at the deepest sessions.
     #[cfg(feature = "fault-points")]
     pub(crate) fn deletes_deepest_first(&self) -> bool {
         self.deepest_first

@@ -47,7 +47,6 @@ pub(crate) mod sessions;
 mod usage;
 mod worktrees;
 
-/// A session of a runtime.
 #[derive(Clone)]
 pub struct SessionHandle {
     pub(crate) sessions: Arc<SessionServices>,
@@ -69,7 +68,6 @@ impl SessionHandle {
         self.id
     }
 
-    /// Returns whether this session is the root of its tree.
     pub fn is_root(&self) -> bool {
         self.id == self.root
     }
@@ -118,8 +116,7 @@ impl SessionHandle {
             self.sessions.cells.deliver(self.id, InboxItem::Command(command.clone(), Some(reply)));
             match answer.await {
                 Ok(answer) => return Ok((answer, lost > 0)),
-                // A panic of the actor lost the command or its reply. A session that cannot be activated loses every
-                // command.
+                // A panic lost the command or its reply. A session that cannot be activated loses every command.
                 Err(_) if lost < MAX_RETRIES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }

@@ -84,15 +84,12 @@ pub trait Hooks: Send + Sync + 'static {
     }
 
     /// Notifies the host of the durable end of a subagent's run. Ends recorded by an earlier process are not reported.
-    /// An end is also not reported if the host is killed before this call. The journal has all of them.
-    ///
-    /// It must not block.
+    /// Nor is an end if the host is killed before this call; the journal has all of them. It must not block.
     fn subagent_stop(&self, stop: &SubagentStop) {
         let _ = stop;
     }
 }
 
-/// A refusal by a hook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
@@ -103,7 +100,6 @@ impl Refused {
     }
 }
 
-/// A message to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserMessage {
     pub session: SessionId,
@@ -130,7 +126,6 @@ pub struct ModelChoice {
     pub model: Text,
 }
 
-/// A local call before it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolAsked {
     pub session: SessionId,
@@ -143,7 +138,6 @@ pub struct ToolAsked {
     pub args: Value,
 }
 
-/// The decision of [`Hooks::before_tool`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum BeforeTool {
     Proceed,
@@ -154,7 +148,6 @@ pub enum BeforeTool {
     Deny(String),
 }
 
-/// A local call that has run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolDone {
     pub asked: ToolAsked,
@@ -187,19 +180,16 @@ pub struct SubagentStop {
     pub outcome: Outcome,
 }
 
-/// Returns the hook's output, or the message of its panic.
 pub(crate) async fn catch_hook_panic<'a, T>(hook: impl FnOnce() -> BoxFuture<'a, T>) -> Result<T, Text> {
     // The hook may panic before it returns a future.
     let made = std::panic::catch_unwind(AssertUnwindSafe(hook)).map_err(|panic| panic_text(&*panic))?;
     AssertUnwindSafe(made).catch_unwind().await.map_err(|panic| panic_text(&*panic))
 }
 
-/// Returns the output of a synchronous hook, or the message of its panic.
 pub(crate) fn catch_sync_hook_panic<T>(hook: impl FnOnce() -> T) -> Result<T, Text> {
     std::panic::catch_unwind(AssertUnwindSafe(hook)).map_err(|panic| panic_text(&*panic))
 }
 
-/// Returns an error if a hook refuses the subagent or panics.
 pub(crate) fn may_start(hooks: Option<&Arc<dyn Hooks>>, start: impl FnOnce() -> SubagentStart) -> Result<(), Text> {
     let Some(hooks) = hooks else { return Ok(()) };
     let start = start();

@@ -1,5 +1,3 @@
-//! Shared inputs of the host, with the clock and the ids of its runtime.
-
 use std::sync::Arc;
 
 use crate::clock::{Clock, IdGenerator};

@@ -52,12 +52,10 @@ impl Lifecycle {
         }
     }
 
-    /// Returns whether the runtime is stopping: nothing new starts.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Returns whether a model or tool call may start now.
     pub(crate) fn may_start(&self) -> bool {
         !self.is_stopping() && self.lease.is_valid()
     }
@@ -116,7 +114,6 @@ impl Lifecycle {
         }
     }
 
-    /// Keeps the task that waits for the journal to fail.
     pub(crate) fn watch_with(&self, task: AbortHandle) {
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }

@@ -82,7 +82,6 @@ impl Log {
     }
 
     /// Records that the journal has these bodies.
-    ///
     /// Call it only after the append: a session that omits a body must follow the frame that carries it. Two concurrent appends both carry it, which
     /// is harmless.
     pub(crate) fn has_defs(&self, fresh: HashSet<Hash>) {
@@ -91,7 +90,6 @@ impl Log {
         }
     }
 
-    /// Adds the counts of an appended batch.
     pub(crate) fn count(&self, batch: &Counters) {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).add(batch);
     }

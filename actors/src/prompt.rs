@@ -7,7 +7,6 @@ use subtend_session::render;
 use crate::runtime::{OpenOptions, OpenSessionError, Runtime};
 use crate::values::error::{ControlError, SendError, WaitError};
 
-/// The reason why a prompt has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromptError {
@@ -16,10 +15,8 @@ pub enum PromptError {
     /// A task cannot be started, or not as a child of the given session.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The session did not accept the prompt.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// The wait for the end of the run failed.
     #[error(transparent)]
     Wait(#[from] WaitError),
     #[error("the run of session {session} did not complete: it {}", render::cause(outcome))]

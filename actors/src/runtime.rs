@@ -53,13 +53,11 @@ impl std::fmt::Debug for Runtime {
     }
 }
 
-/// Options of a new root session.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     pub agent: Text,
     /// The id of the session: opening one with the same id again returns the existing session. The default is a new id.
     pub id: Option<SessionId>,
-    /// The title in listings.
     pub title: Option<Text>,
     /// Metadata of the host, as JSON text.
     pub metadata: Option<Text>,
@@ -76,10 +74,8 @@ pub struct OpenOptions {
     ///
     /// [`SessionCreated::servers`]: subtend_session::record::SessionCreated::servers
     pub servers: Vec<Text>,
-    /// The absolute path of the directory whose environment is loaded ([`Builder::environments`]). The default is the runtime's own
-    /// environment.
-    ///
-    /// [`Builder::environments`]: builder::Builder::environments
+    /// The absolute path of the directory whose environment is loaded; the default is the runtime's own environment.
+    /// See [`Builder::environments`](builder::Builder::environments).
     pub workspace: Option<Text>,
     /// The policy that replaces the environment's; the environment's bounds still apply.
     pub policy: Option<Authority>,
@@ -116,10 +112,8 @@ impl From<Text> for OpenOptions {
     }
 }
 
-/// The reason why a root session was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSessionError {
-    /// The agent is unknown.
     #[error("unknown agent `{name}`; agents that can open a session: {pickable}")]
     UnknownAgent {
         name: Text,
@@ -152,7 +146,6 @@ pub enum OpenSessionError {
     /// Money is limited, but the cost of the session's model is unknown.
     #[error("money is limited (cost_micro), and the model `{0}` has no price. Set its price, or limit tokens instead")]
     NoPrice(Text),
-    /// A share of the context window is limited (compact_at), but the window of the session's model is unknown.
     #[error(
         "compact_at needs a context window, and that of the model `{0}` is unknown. Set it in `llm.context_windows`, or remove the limit"
     )]
@@ -164,14 +157,12 @@ pub enum OpenSessionError {
     Read(#[from] ReadError),
     #[error("the runtime is shut down")]
     Stopped,
-    /// The limits cannot be written as JSON.
     #[error("the limits cannot be recorded: {0}")]
     Unrecordable(#[from] serde_json::Error),
     #[error("cannot record the session: {0}")]
     Journal(#[from] AppendError),
 }
 
-/// The result of a shutdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -272,8 +263,7 @@ impl Runtime {
         let inherited: Text = options.model.clone().unwrap_or_else(|| agents.default_model.clone());
         let template = agents.template(&name, &inherited, options.source);
         let template = template.map_err(|_| unknown_agent(&agents, &name, task))?;
-        // With a workspace, the environment was loaded with this model as its default. Its name differs if several models
-        // were named, because they form a pool.
+        // With a workspace, this model is the environment's default. Several named models form a pool of another name.
         let named = options.model.map(|model| match &options.workspace {
             Some(_) => agents.default_model.clone(),
             None => model,

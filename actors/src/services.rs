@@ -1,5 +1,4 @@
 //! Services of the host: sessions that write titles and summaries of other sessions. An answer becomes one record; a failure leaves no record.
-//!
 //! No run owns a service: it takes no slot, wakes nothing, and does not keep a run open. It ends with the cancel, close or deletion of its session,
 //! and with the runtime.
 
@@ -210,8 +209,7 @@ impl SessionHandle {
             return Err(ServiceError::Stopped);
         }
         match (ended.outcome, ended.text) {
-            // A service session accepts inputs like any other: one of another sender may arrive before or during its
-            // run.
+            // A service session accepts inputs like any other, also of another sender before or during its run.
             (Outcome::Completed, Some(_)) if !has_only_input(&service.stored().await?, run, input) => {
                 Err(ServiceError::Disturbed(child))
             }

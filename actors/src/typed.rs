@@ -14,7 +14,6 @@ use crate::values::error::{SendError, WaitError};
 
 mod extract;
 
-/// Options of a typed question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskOptions {
     /// Maximum number of times an invalid answer is returned with its errors; the default is 2.
@@ -27,7 +26,6 @@ impl Default for AskOptions {
     }
 }
 
-/// The reason why a typed question has no answer of its type.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
@@ -106,8 +104,7 @@ impl SessionHandle {
 }
 
 impl SessionHandle {
-    /// Returns the run's last answer before its end or its next input. An answer while children are running ("two are still running") is not the last
-    /// one.
+    /// Returns the run's last answer before its end or its next input, not one given while children are running.
     async fn final_answer<T: DeserializeOwned>(
         &self,
         form: &Form,

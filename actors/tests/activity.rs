@@ -1,5 +1,4 @@
-//! Activity: a watcher of a session sees its whole subtree, each event under the call that started it (features M6,
-//! M13).
+//! Activity: a watcher sees a session's whole subtree, each event under the call that started it (M6, M13).
 
 use crate::support::*;
 use subtend_actors::activity::{Activity, ActivityItem, NestedEvent};

@@ -142,8 +142,7 @@ async fn calls_of_one_tree_wait_when_the_budget_is_reserved() {
     shut(runtime).await;
 }
 
-/// Returns a runtime in which the parent's first child makes a call of two minutes, so that its second child does not
-/// fit the budget.
+/// Returns a runtime whose first child makes a call of two minutes, so that the second does not fit the budget.
 async fn crowded(journal: &Journal) -> Runtime {
     let one = one_call("first").await;
     let answer = move |request: Request| async move {

@@ -93,7 +93,6 @@ fn requests(seen: &SeenRequests, session: SessionId) -> Vec<CountedRequest> {
     seen.lock().unwrap().get(&session).map(|(all, _)| all.clone()).unwrap_or_default()
 }
 
-/// Returns a text of `bytes` bytes.
 fn long(what: &str, bytes: usize) -> String {
     format!("{what} ").repeat(bytes / (what.len() + 1))
 }

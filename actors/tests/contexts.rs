@@ -116,7 +116,6 @@ async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
     shut(runtime).await;
 }
 
-/// Checks the receipt of a message to a child that works for its parent, and the answers by the child's runs.
 #[tokio::test(start_paused = true)]
 async fn k26_receipt_names_the_run_that_takes_the_message() {
     let (runtime, _) = recorded_requests(builder(&journal()), |request| match (&*prompt(request), answers(request)) {

@@ -222,8 +222,7 @@ async fn owner_continues_after_restart_with_an_unreadable_child() {
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 
-/// The owner rests while its background child runs, and the child cannot be read after the restart. Without a notice of the runtime, the owner and
-/// its cancel would wait forever (S-6).
+/// Without a notice of its unreadable background child, the owner and its cancel would wait forever (S-6).
 #[tokio::test]
 async fn owner_ends_when_its_child_in_flight_is_unreadable() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,4 @@
-//! Rules that the dialects share, where their specifications disagree or leave a choice. Tests have the ids of the
-//! rules.
+//! Rules that the dialects share, where their specifications disagree or leave a choice; tests have the rules' ids.
 
 use crate::support::talk::{converse, converse_in, found, notices, offering, parsed};
 use crate::support::*;
@@ -18,8 +17,7 @@ fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
 
 type DescendantRequests = Arc<Mutex<Vec<Request>>>;
 
-/// Runs one conversation whose root makes the calls `tool_calls` in its first turn; children answer `found`. Returns
-/// the last request of the root, and those of the children.
+/// Runs a root that makes `tool_calls` first; children answer `found`. Returns its last request, and theirs.
 async fn below(
     builder: Builder,
     tool_calls: Vec<(&'static str, Value)>,
@@ -259,7 +257,6 @@ async fn k9_task_result_names_inspectable_children_by_id() {
     shut(runtime).await;
 }
 
-/// A task id is valid only for its own caller, neither for a sibling nor for the parent's parent.
 #[tokio::test(start_paused = true)]
 async fn k9_task_id_works_only_for_the_session_that_got_it() {
     let ids = Arc::new(Mutex::new(String::new()));
@@ -371,7 +368,6 @@ async fn s3_k11_job_prompt_has_files_profile_and_parameter() {
     shut(runtime).await;
 }
 
-/// The text of a job reaches its caller only as a result; the caller's answer is its own text.
 #[tokio::test(start_paused = true)]
 async fn s7_job_text_never_enters_its_callers_answer() {
     let root = |_: &Request, at: usize| match at {
@@ -444,7 +440,6 @@ async fn r3_cancel_task_returns_the_outcome_of_the_task() {
     shut(runtime).await;
 }
 
-/// A child's cost counts for its parent, in every dialect.
 #[tokio::test(start_paused = true)]
 async fn m10_cost_of_children_counts_for_their_parent() {
     let costing = |answer: Answer| Answer { usage: Usage { input: 10, output: 1, ..Usage::default() }, ..answer };

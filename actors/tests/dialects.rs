@@ -7,8 +7,7 @@ mod edges;
 
 type Last = Arc<Mutex<Option<Request>>>;
 
-/// An id guessed in the same answer as its spawn does not name an earlier task; the error does not claim that there are
-/// no tasks.
+/// An id guessed in its spawn's answer names no earlier task; the error does not claim that there are no tasks.
 #[tokio::test(start_paused = true)]
 async fn k9_id_guessed_in_the_same_answer_is_explained() {
     let root = |_: &Request, at: usize| match at {

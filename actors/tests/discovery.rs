@@ -7,8 +7,7 @@ use subtend_session::place::Source;
 
 type ChildRequests = Arc<Mutex<Vec<Request>>>;
 
-/// Returns two tools: `lookup` reads. `make` returns its argument if the access `make.thing` to it is allowed, and
-/// counts its calls.
+/// Returns two tools: `lookup` reads; `make` returns its argument if `make.thing` allows it, and counts its calls.
 fn toolbox(ran: &Arc<AtomicUsize>) -> [FnTool; 2] {
     let ran = Arc::clone(ran);
     let make = tool("make", ToolEffect::SideEffect, move |call| {
@@ -32,8 +31,7 @@ fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
     builder(journal).dialects(dialects).tools(tools(toolbox(ran)))
 }
 
-/// Returns a model whose root starts a subagent with `arguments`; the subagent makes the calls `steps` in turn, then
-/// ends.
+/// Returns a model whose root starts a subagent with `arguments`, which makes the calls `steps` in turn.
 fn subagent(arguments: Value, steps: Vec<(&'static str, Value)>, seen: &ChildRequests) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
@@ -248,8 +246,7 @@ async fn b8_removed_tool_cannot_be_found_or_used() {
     shut(runtime).await;
 }
 
-/// Kills the host while a tool of `effect` runs, and starts another. Returns the number of tool runs, and the
-/// subagent's results.
+/// Restarts the host while a tool of `effect` runs. Returns the number of tool runs, and the subagent's results.
 async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
     let (memory, seen, ran) = (Memory::new(), ChildRequests::default(), Arc::new(AtomicUsize::new(0)));
     let host = |seed: u64| {

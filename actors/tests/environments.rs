@@ -101,8 +101,7 @@ async fn h5_restart_finds_each_environment_again() {
     shut(runtime).await;
 }
 
-/// Regression test: the first session loads the environment, and the others find it. The host deadlocked there on its
-/// own lock.
+/// Regression test: the first session loads the environment; the host deadlocked there on its own lock.
 #[tokio::test(start_paused = true)]
 async fn restart_serves_all_sessions_of_a_workspace() {
     let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());

@@ -22,8 +22,7 @@ impl ThreadGate {
     }
 }
 
-/// The root's handler is blocked until 10,000 ends and a full inbox are queued. The cancel that was sent last is
-/// decided first.
+/// The root's handler is blocked until 10,000 ends and a full inbox are queued; the cancel sent last is decided first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn cancel_is_decided_before_a_full_inbox() {
     const CHILDREN: usize = 10_000;

@@ -58,7 +58,6 @@ fn session_of(runtime: &Runtime, session: SessionId) -> SessionHandle {
     runtime.session(session).expect("readable").expect("the session exists")
 }
 
-/// Returns the services of a session, except those in `known`.
 fn others(runtime: &Runtime, session: &SessionHandle, known: &[SessionId]) -> Vec<SessionId> {
     children(runtime, session).iter().map(SessionHandle::id).filter(|child| !known.contains(child)).collect()
 }

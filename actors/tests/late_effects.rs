@@ -99,8 +99,7 @@ impl Drop for Witness {
     }
 }
 
-/// Two read-only calls are due in one turn of the actor. While the first runs, another thread cancels the owner: the second does not start, although
-/// the actor has not received the cancel yet.
+/// While the first of two due read-only calls runs, another thread cancels the owner: the second does not start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn second_due_call_does_not_start_after_the_owners_cancel() {
     let journal = journal();

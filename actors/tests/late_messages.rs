@@ -27,8 +27,7 @@ fn one_slot(journal: &Journal) -> Builder {
     builder(journal).options(options).limits(limits)
 }
 
-/// Answers for a parent whose long task holds the slot while a second task is queued. A person's message makes the
-/// model cancel the second task by name.
+/// Answers for a parent with a long task and a queued one, which its model cancels at a person's message.
 async fn two(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     match (prompt(&request).as_str(), answers(&request)) {

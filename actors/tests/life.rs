@@ -235,8 +235,7 @@ async fn hanging_model_fails_with_its_true_cause() {
     shut(runtime).await;
 }
 
-/// A queue is counted once, while its session is out of memory and after it returned. Controls: before the input, and
-/// after the end.
+/// A queue is counted once, while its session is out of memory and after. Controls: before the input, after the end.
 #[tokio::test(start_paused = true)]
 async fn h8_queues_of_unloaded_sessions_are_counted() {
     let answer = |request: Request| async move {
@@ -337,8 +336,7 @@ async fn waiting_sessions_leave_memory_at_once_above_the_bound() {
     assert_eq!(actors_in_a_chain(0).await, [1, 1, 1, 1]);
 }
 
-/// Returns the number of the last activation of a session whose children end a millisecond apart, the last one after a
-/// second.
+/// Returns the number of the last activation of a session whose children end 1 ms apart, the last after a second.
 async fn activations_of_an_owner(prompt_bytes: usize) -> u32 {
     let journal = journal();
     let answer = |request: Request| async move {
@@ -364,8 +362,7 @@ async fn activations_of_an_owner(prompt_bytes: usize) -> u32 {
     head.epoch.0
 }
 
-/// The creation is the first activation, and the input causes the second. Control: a session with little text leaves
-/// memory each time.
+/// The creation and the input activate it. Control: a session with little text leaves memory each time.
 #[tokio::test(start_paused = true)]
 async fn owner_with_much_text_is_not_folded_for_each_end() {
     assert_eq!([activations_of_an_owner(1 << 20).await, activations_of_an_owner(1).await], [3, 11]);

@@ -253,7 +253,6 @@ async fn steer_waits_for_the_boundary_after_the_call() {
     shut(runtime).await;
 }
 
-/// Parking can be turned off for one session, as other limits can.
 #[tokio::test(start_paused = true)]
 async fn limit_of_one_session_turns_parking_off() {
     let (model, _) = provider(1);
@@ -311,8 +310,7 @@ async fn x13_pool_parks_at_the_member_that_resets_first() {
     }
 }
 
-/// The run waits within the turn for a member that resets in time, so it does not park. The last member alone would
-/// make it park.
+/// The run waits within the turn for a member that resets in time; the last member alone would make it park.
 #[tokio::test(start_paused = true)]
 async fn x13_reset_within_the_turn_does_not_park_the_pool() {
     let journal = journal();

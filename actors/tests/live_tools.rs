@@ -24,7 +24,6 @@ impl LateTools {
     }
 }
 
-/// The handle for a registry.
 struct LateHandle(Arc<LateTools>);
 
 impl LiveTools for LateHandle {

@@ -242,7 +242,6 @@ async fn m10_calls_with_invalid_templates_are_minion_errors() {
     assert!(requests.is_empty(), "{requests:?}");
 }
 
-/// Every failure of a minion has the same result text, with its chat and the cause.
 #[tokio::test(start_paused = true)]
 async fn m8_failed_minions_name_their_chat_and_the_cause() {
     let (journal, received) = (journal(), Arc::new(Mutex::new(Vec::new())));

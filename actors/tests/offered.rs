@@ -1,5 +1,4 @@
-//! Offered tools and their texts: hints, profiles, labels and errors name only what a session has (features G2, K16,
-//! R3, R10, R11, S3, S5, M8).
+//! Offered tools and their texts name only what a session has (features G2, K16, R3, R10, R11, S3, S5, M8).
 
 use crate::support::talk::{converse, converse_in, found, offering, parsed};
 use crate::support::*;

@@ -124,8 +124,7 @@ async fn override_by_an_unpickable_agent_is_refused_with_a_list() {
 #[tokio::test(start_paused = true)]
 async fn override_during_a_run_binds_its_next_calls() {
     let journal = crate::support::journal();
-    // In the first turn, a steering input names the planner. The worker's write precedes the input, and the planner's
-    // follows it.
+    // A steering input names the planner in the first turn: the worker's write precedes it, the planner's follows.
     let answering = model(|request| async move {
         seconds(1).await;
         Ok(if answers(&request) < 2 { calls([("write", json!({}))]) } else { text("done") })

@@ -93,8 +93,7 @@ async fn arguments_are_parsed_once_for_every_kind_of_call() {
 async fn arguments_are_parsed_once_more_after_a_crash() {
     let (journal, requests) = (journal(), Arc::new(Mutex::new(Vec::new())));
     let armed = std::sync::atomic::AtomicBool::new(true);
-    // The activation dies when the call is appended. The next activation asks for the call's approval, and starts the
-    // call.
+    // The activation dies when the call is appended; the next one asks for its approval and starts it.
     let (faults, counts) = counted(move |point, detail| {
         let hit = point == Point::AfterAppend && detail == "ask_opened";
         assert!(!(hit && armed.swap(false, std::sync::atomic::Ordering::SeqCst)), "injected fault");

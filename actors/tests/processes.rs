@@ -175,7 +175,6 @@ async fn r9_starting_and_typing_need_the_approval_of_shell() {
     shut(runtime).await;
 }
 
-/// A child cannot use the process of its parent, nor the parent that of its child.
 #[tokio::test]
 async fn r9_processes_of_relatives_are_out_of_reach() {
     let journal = journal();

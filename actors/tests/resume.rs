@@ -133,8 +133,7 @@ async fn child_that_does_not_resume_ends_lost_and_its_owner_resumes() {
     shut(runtime).await;
 }
 
-/// The option at the opening of the root applies to its tree. Controls: a root opened with the other option, and a
-/// child whose agent chooses.
+/// The root's option applies to its tree. Controls: a root with the other option, and a child whose agent chooses.
 #[tokio::test(start_paused = true)]
 async fn child_resumes_as_its_owner_unless_its_agent_chooses() {
     for (agent, opening, expected) in [
@@ -174,8 +173,7 @@ async fn owned_run_does_not_resume_without_its_owner() {
     shut(runtime).await;
 }
 
-/// E-1: read-only and idempotent calls are repeated under their key. The effects of other calls are reported to the
-/// model as unknown.
+/// E-1: read-only and idempotent calls are repeated under their key; effects of others are reported as unknown.
 #[tokio::test(start_paused = true)]
 async fn only_harmless_calls_are_repeated_after_a_restart() {
     let memory = Memory::new();

@@ -8,8 +8,7 @@ async fn end_of(session: &SessionHandle, run: u32) -> Option<Ended> {
     ended.expect("the run ends").ok()
 }
 
-/// The owner continues an ended task, cancels it, and checks the result. The answers take a moment, so that no input is lost with the handler that
-/// accepts it.
+/// The owner continues an ended task, cancels it, and checks the result. Answers take a moment, so no input is lost.
 async fn managing(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let child = || short(&request);
@@ -181,8 +180,7 @@ async fn panics_change_no_effect_of_a_persons_command() {
     }
 }
 
-/// Runs `scenario` until the `n`-th write fails, restarts on the remaining store, and returns whether that write was
-/// reached.
+/// Runs `scenario` until the `n`-th write fails, restarts on the store, and returns whether that write was reached.
 async fn killed<F, Fut>(
     n: u64,
     answer: fn(Request) -> F,

@@ -255,8 +255,7 @@ async fn r1_host_starts_a_task_without_a_parent() {
     shut(runtime).await;
 }
 
-/// With an id that the caller chose, a repeated task of the host starts only once, even after its end. Controls: a
-/// refused prompt, and ids that are taken.
+/// A repeated task starts only once, even after its end. Controls: a refused prompt, and ids that are taken.
 #[tokio::test(start_paused = true)]
 async fn r1_repeated_task_of_the_host_starts_once() {
     let answering = model(|request| async move { Ok(text(&format!("found {}", prompt(&request)))) });
@@ -291,8 +290,7 @@ async fn r1_repeated_task_of_the_host_starts_once() {
     shut(runtime).await;
 }
 
-/// A task below a session has at most its permissions, and an agent that the session may start. Control: a task that
-/// meets both.
+/// A task has at most the session's permissions and startable agents. Control: a task that meets both.
 #[tokio::test(start_paused = true)]
 async fn r1_task_below_a_session_keeps_its_authority() {
     let answering = model(|_| async { Ok(text("found")) });

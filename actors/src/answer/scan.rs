@@ -1,5 +1,3 @@
-//! Searches the records for one input's answer.
-
 use subtend_journal::Stored;
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, Text, TurnNo};
 use subtend_session::record::{Lane, Prompt, QueueChange, Record, RunEnded, Stop, ToolCall, TurnAnswered};
@@ -9,8 +7,7 @@ use subtend_session::state::JoinedText;
 use super::{AnswerError, Answered};
 use crate::values::ended::Ended;
 
-/// A search through the records, in order, from the opening of the run that was in flight at the acceptance, or
-/// earlier.
+/// A search through the records in order, from the opening of the run in flight at the acceptance, or earlier.
 pub(super) struct Scan {
     input: InputId,
     accepted: bool,
@@ -49,13 +46,11 @@ impl Scan {
         self.taken.is_some()
     }
 
-    /// Returns the run that took or will take the input, or the last run.
     pub(super) fn run(&self) -> RunNo {
         let last = if self.of_a_model && self.waits { self.run.next() } else { self.run };
         self.taken.unwrap_or(last)
     }
 
-    /// Returns the last answer without calls of the current run.
     pub(super) fn last(&self) -> Option<Text> {
         self.answer.as_ref().map(JoinedText::text)
     }

@@ -1,5 +1,3 @@
-//! Open asks to approvers in this process.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +11,6 @@ use tokio::sync::futures::Notified;
 /// A call that waits for an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
-    /// The root of the session's tree.
     pub root: SessionId,
     pub session: SessionId,
     /// Short names from the root down to the session, joined with `/`.
@@ -87,7 +84,6 @@ impl Approvals {
         }
     }
 
-    /// Closes an ask that is answered or no longer needed.
     pub(crate) fn close(&self, session: SessionId, call: CallId) {
         let mut open = self.lock();
         if let Some(Some(no)) = open.by_call.remove(&(session, call)) {

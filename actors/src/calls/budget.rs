@@ -1,5 +1,4 @@
 //! Budgets of root runs: the reservation of a model call, and its settlement.
-//!
 //! The session decides how many tokens to reserve (`TurnStarted.reserved`), and the model's price converts them to
 //! money. The reservation is made after the backoff and the intent record, and before the wait for a provider's permit.
 //! So a call that waits for its budget does not block other trees. The reported cost settles the reservation. A dropped
@@ -47,9 +46,7 @@ impl ModelCalls {
     }
 
     /// Opens the accounts of a resumed root run, with its usage in the previous process.
-    ///
-    /// Not needed after the crash of an activation: its accounts remain open, and its dropped reservations were
-    /// charged.
+    /// Not needed after the crash of an activation, whose accounts remain open with its dropped reservations charged.
     pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
         let used = self.recount(models, run)?;
         self.ledger.restore(run, used.spawns);
@@ -57,10 +54,8 @@ impl ModelCalls {
         Ok(())
     }
 
-    /// Reserves the call's claim. Waits, for a bounded time, while other calls of its tree hold the amount it needs.
+    /// Reserves the call's claim, cancel safe. Waits a bounded time while other calls of its tree hold what it needs.
     /// `costs` is false for an in-process model, whose calls cost nothing.
-    /// # Cancel safety
-    /// Dropping the future reserves nothing.
     pub(crate) async fn reserve(
         &self,
         claim: Option<Claim>,
@@ -75,8 +70,7 @@ impl ModelCalls {
         Ok(Some(ReservationGuard { reservation: Some(reserved), progress: Arc::clone(progress), costs }))
     }
 
-    /// Adds the cost in money if the call does not report it and the model has a price. An unknown or partial cost
-    /// makes the usage unreliable.
+    /// Adds the cost if the call does not report it and the model has a price. A partial cost makes usage unreliable.
     pub(crate) fn price(&self, called: &Called, outcome: &mut ModelOutcome) {
         let usage = match outcome {
             ModelOutcome::Answer(Answer { usage, .. }) | ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => {

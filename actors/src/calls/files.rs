@@ -24,7 +24,6 @@ pub(crate) struct FilesReading {
     pub(crate) no: u64,
 }
 
-/// Calls whose files were read, ready for admission.
 pub(crate) struct FilesRead {
     pub(crate) reading: FilesReading,
     pub(crate) calls: Vec<u32>,
@@ -64,7 +63,6 @@ impl FileRequest {
         read
     }
 
-    /// Reads a workspace file if the child's authority allows it.
     fn read_file(&self, workspace: &Workspace, path: &str) -> Result<Text, Text> {
         let resource = resource(path).map_err(|error| Text::from(error.message))?;
         let may = |resource: &Text| {

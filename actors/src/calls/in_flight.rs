@@ -95,7 +95,6 @@ pub(crate) struct RunningWork {
     pub(crate) reserved: Option<DueReservation>,
     /// Sorted by call, so that a replay stops them in the same order.
     pub(crate) tools: BTreeMap<CallId, RunningTool>,
-    /// Parsed calls of the last answer; taken when they start.
     pub(crate) ready: ParsedCalls,
     /// The file read that must finish before the next admission; later calls wait.
     pub(crate) reading: Option<FilesReading>,

@@ -48,9 +48,7 @@ impl ParkedRuns {
         model.quotas().first().cloned().unwrap_or_else(|| model.name().into())
     }
 
-    /// Parks the run of `session` at `limit` until the Unix time `until`, in ms. `is_due` says whether that time has
-    /// passed.
-    ///
+    /// Parks the run of `session` at `limit` until the Unix time `until`, in ms; `is_due` if that time has passed.
     /// If a due run is already the probe, nothing changes: it is parked a second time when its session is activated.
     pub(crate) fn park(&self, session: SessionId, limit: Text, until: i64, is_due: bool) {
         let mut parked = self.lock();
@@ -61,8 +59,7 @@ impl ParkedRuns {
         parked.waiting.insert(session, ParkedRun { limit, until });
     }
 
-    /// Returns how long the run of `session` still waits, or `None` if it resumes now. The first run to resume is the
-    /// probe of its limit.
+    /// Returns how long the run still waits, or `None` if it resumes now. The first to resume probes its limit.
     pub(crate) fn remaining(&self, session: SessionId, wall_ms: i64, throttles: &Throttles) -> Option<Duration> {
         let mut parked = self.lock();
         let waiting = parked.waiting.get(&session)?;
@@ -73,8 +70,7 @@ impl ParkedRuns {
         let limit = Text::clone(&waiting.limit);
         let cooling = Duration::from_millis(throttles.paused_ms(&limit).unwrap_or(0));
         if cooling > NEW_LIMIT_PAUSE {
-            // The probe was refused. This run resumes, and its wait for a permit parks it until the new reset without a
-            // call.
+            // The probe was refused. This run resumes, and its wait for a permit parks it without a call.
             parked.waiting.remove(&session);
             return None;
         }
@@ -95,7 +91,6 @@ impl ParkedRuns {
         self.lock().end_probe(session);
     }
 
-    /// Removes the run of `session`, which ended or no longer waits.
     pub(crate) fn forget(&self, session: SessionId) {
         let mut parked = self.lock();
         parked.waiting.remove(&session);

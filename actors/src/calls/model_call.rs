@@ -29,8 +29,7 @@ pub(crate) enum ModelOutcome {
 /// The future of one model call, polled once in the handler and spawned only if it is pending.
 pub(crate) type Calling = BoxFuture<'static, ModelOutcome>;
 
-/// Prepares a call of `model`. Its answer may have at most `calls_per_answer` tool calls, or
-/// [`MAX_CALLS_PER_ANSWER`] if that is more.
+/// Prepares a call of `model`. Its answer may have `calls_per_answer` calls, or [`MAX_CALLS_PER_ANSWER`] if more.
 pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, calls_per_answer: u32) -> Calling {
     let max_calls = calls_per_answer.max(MAX_CALLS_PER_ANSWER);
     // `Model::call` itself may panic before it returns a future.
@@ -133,7 +132,6 @@ impl LastDelta {
     }
 }
 
-/// Time limits of a model call, and the limit of tool calls in its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallLimits {
     pub(crate) first_byte_ms: u64,

@@ -55,7 +55,6 @@ pub(crate) enum ModelCallStart {
     Later(Box<Later>),
 }
 
-/// The other models of a pool, after one of them failed.
 #[derive(Default)]
 pub(crate) struct OtherModels {
     /// The next healthy model.
@@ -86,8 +85,7 @@ impl ModelCalls {
         OtherModels { next: models.after(name, failed), resets }
     }
 
-    /// Returns the model that a call of `name` would use, and the milliseconds until its limit resets. Returns `None`
-    /// if it accepts calls now.
+    /// Returns the model that a call of `name` would use and the ms until its limit resets; `None` if it accepts calls.
     pub(crate) fn reset_of(&self, models: &Models, name: &Text) -> Option<(Text, u64)> {
         let member = models.pick(name).member;
         let after_ms = self.throttles.paused_ms(&ParkedRuns::limit_of(&*member.model))?;
@@ -159,9 +157,7 @@ impl ModelCalls {
     }
 
     /// Makes the call once it may start, and returns its outcome.
-    ///
-    /// Dropping the future, when the run is stopped, releases its permit or queue position, and the reservation of a
-    /// call that never started.
+    /// Dropping the future releases its permit or queue position, and the reservation of a call that never started.
     pub(crate) async fn call(
         &self,
         call: ModelCallStart,
@@ -204,8 +200,7 @@ impl ModelCalls {
             // The journal is poisoned: nothing leaves the process any more.
             std::future::pending::<()>().await;
         }
-        // The budget is reserved before the permit: a call that waits for its tree's budget must not hold a permit that
-        // others could use.
+        // Reserved before the permit: a call that waits for its tree's budget must not hold a permit of others.
         let guard = self.reserve(claim, progress, model.leaves_process()).await?;
         // The permit is awaited before the call, so that the wait does not count as the model's silence.
         let queued = progress.queued();

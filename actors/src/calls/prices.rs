@@ -34,7 +34,6 @@ impl Price {
     }
 }
 
-/// An invalid price.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{price} US dollars per million tokens is not a valid price: give a number from 0 to {MAX_PRICE}")]
 pub struct BadPrice {
@@ -57,7 +56,6 @@ impl Prices {
         Self::default()
     }
 
-    /// Adds or replaces a price.
     #[must_use]
     pub fn with(mut self, name: impl Into<Text>, price: Price) -> Self {
         self.0.insert(name.into(), price);
@@ -93,7 +91,6 @@ impl Prices {
         fits.max_by_key(|(prefix, _)| prefix.len()).map(|(_, price)| price)
     }
 
-    /// Returns the price of `model`, which sessions call `name`.
     pub(crate) fn of_model(&self, name: &str, model: &dyn Model) -> Option<&Price> {
         if self.is_empty() {
             return None;

@@ -1,5 +1,3 @@
-//! The reservation of a model call in its root run's budget, and its settlement.
-
 use std::sync::Arc;
 
 use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
@@ -18,7 +16,6 @@ pub(crate) struct DueReservation {
     pub(crate) reserved: Reserved,
 }
 
-/// The claim of a call to its root run's budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) root: RunKey,
@@ -35,9 +32,7 @@ pub(crate) struct ReservationGuard {
 }
 
 impl ReservationGuard {
-    /// Settles the call with its reported cost, as far as it is known. `is_reported` means that its tokens are known,
-    /// even if they have no price.
-    ///
+    /// Settles the call with its reported cost as far as known. `is_reported`: its tokens are known, even unpriced.
     /// The unknown part is written into the usage, so that a recount also counts it in full.
     pub(crate) fn settle(mut self, outcome: &mut ModelOutcome, is_reported: bool) {
         let Some(reservation) = self.reservation.take() else { return };

@@ -73,7 +73,6 @@ impl ToolDirectory {
         answer
     }
 
-    /// Wraps `tool` so that it works in this directory.
     pub(crate) fn wrap_tool(self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
         if self.worktree.is_some() { Arc::new(InWorktree { tool, directory: self }) } else { tool }
     }
@@ -101,7 +100,6 @@ pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, 
     remove_worktrees(worktrees.clone(), left).await;
     let Some(worktrees) = worktrees else { return };
     let removed = tokio::task::spawn_blocking(move || worktrees.remove_unused_locks()).await;
-    // A panic of the task is an error too.
     if let Err(error) =
         removed.map_err(|error| error.to_string()).and_then(|removed| removed.map_err(|error| error.to_string()))
     {
@@ -109,7 +107,6 @@ pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, 
     }
 }
 
-/// A tool of a session with a worktree.
 struct InWorktree {
     tool: Arc<dyn Tool>,
     directory: ToolDirectory,

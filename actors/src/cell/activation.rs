@@ -110,8 +110,7 @@ impl Cells {
 
     /// Folds the journal, and collects the commands that a new activation handles first.
     async fn load(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>) -> Result<Box<Driver>, ActivationError> {
-        // Read before the outbox, so that no end is missed: a later end arrives in the inbox, and an earlier one is in
-        // the outbox.
+        // Read before the outbox, so that no end is missed: a later end arrives in the inbox.
         let mut dormant = self.takeover.is_dormant(session);
         if !dormant && let Some(lost) = self.takeover.take_mark(session) {
             inbox.mark_lost(lost);
@@ -164,7 +163,6 @@ impl Cells {
     }
 
     /// Redoes effects of an appended batch that the crashed activation may not have performed. Each of them is idempotent.
-    ///
     /// `Reactivated` redoes model calls, tools, admission, cancels of a closing run and slot requests.
     fn redo_effects(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
         let session = driver.session();
@@ -185,8 +183,7 @@ impl Cells {
                 self.send_after_sweep(row.to, command);
             }
         }
-        // The probe activates a child that never started, which then requests its slot. Such a child may have no owner,
-        // for example an alternative of an idle session.
+        // The probe activates a child that never started, maybe without an owner; it then requests its slot.
         for child in driver.state.children.keys().copied() {
             let absent = self.directory.with(child, |_| ()).is_none();
             if absent && self.log.journal.head(child)?.is_some_and(|head| head.state == Phase::Queued) {
@@ -245,8 +242,7 @@ impl Cells {
         };
         let Some(session) = self.directory.find(exit.actor) else { return };
         self.host.faults.see(InternalEvent::Died(session));
-        // Nothing starts during a shutdown: the next start finds the run in flight, and its open asks with their
-        // deadlines.
+        // Nothing starts during a shutdown: the next start finds the run in flight, and its open asks.
         if self.life.is_stopping() {
             return;
         }
@@ -303,8 +299,7 @@ impl Cells {
         }
     }
 
-    /// Releases what the run in flight holds. Returns the calls that wait for the session: the one that owns this run, and those
-    /// whose request to continue the session is undelivered.
+    /// Releases what the run in flight holds. Returns the calls that wait for it, or for the session to continue.
     fn waiting_for(&self, session: SessionId) -> Vec<(SessionId, CallId)> {
         let mut waiting = Vec::new();
         // An unreadable row names no owner. The owner detects the damage at its own activation.

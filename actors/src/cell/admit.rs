@@ -30,10 +30,8 @@ use crate::spawn::tool_set::{ToolSet, spawn_access, whitelist};
 use crate::values::answering::model_of;
 
 impl Cells {
-    /// Returns the command with the verdicts for `calls` of one answer.
-    ///
-    /// The grants of the ledger come with it: a spawn that the decision refuses returns its grant. If the process
-    /// crashes before the decision is durable, the recount at boot corrects the ledger.
+    /// Returns the command with the verdicts for `calls` and the ledger's grants: a refused spawn returns its grant.
+    /// After a crash before the decision is durable, the recount at boot corrects the ledger.
     pub(crate) fn admit(
         &self,
         state: &State,
@@ -140,7 +138,6 @@ impl Cells {
         }
     }
 
-    /// Asks the host's hook whether the subagent may start.
     fn may_start(
         &self,
         state: &State,
@@ -176,8 +173,7 @@ impl Cells {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
             agents.child_spec(state, offer, request, &template, read)?;
-        // The call takes precedence over the manifest, and the manifest over the dialect. The call and the manifest can
-        // only lower the limit.
+        // The call precedes the manifest, and the manifest the dialect; both only lower the limit.
         let most = template.own_turns.map_or(state.limits.turns, |own| own.min(state.limits.turns));
         let turns = request.turns.or(template.own_turns).or(iterations_of(request.dialect)).unwrap_or(template.turns);
         let manifest = self.child_authority(state, offer, &template);
@@ -255,8 +251,7 @@ impl Cells {
 }
 
 impl Cells {
-    /// Refuses to continue a task with more rights than its caller has now. Such a task may have been started while
-    /// another agent answered.
+    /// Refuses to continue a task with more rights than its caller now: another agent may have answered at its start.
     fn check_within_caller(
         &self,
         state: &State,
@@ -264,8 +259,7 @@ impl Cells {
         (request, task): (&ContinueRequest, SessionId),
         short: &Short,
     ) -> Result<(), Refusal> {
-        // The tool list that bounds new children. It does not apply to a call that names tools, since these bound its
-        // run.
+        // The tool list that bounds new children, unless the call names tools, since these bound its run.
         let only = if request.dialect == Dialect::Task { state.tools.as_ref() } else { offer.only.as_ref() };
         let only = only.filter(|_| request.tools.is_none());
         if only.is_none() && state.ceiling.within(&offer.authority) {
@@ -280,8 +274,7 @@ impl Cells {
         Err(Refusal { kind: ToolErrorKind::Refused, message: message.into() })
     }
 
-    /// Returns the authority of a child below its ceiling: that of its manifest. The parent's authority also limits it,
-    /// if another agent answers or the parent has lost permissions.
+    /// Returns a child's authority: its manifest's, within the parent's if it lost some or another agent answers.
     fn child_authority(&self, state: &State, offer: &ToolSet, template: &Template) -> Arc<Authority> {
         if state.ceiling.within(&offer.authority) {
             return Arc::clone(&template.manifest);

@@ -194,8 +194,7 @@ impl Driver {
             let (command, ready) = match std::panic::AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Some(answered)) => answered,
                 Ok(None) => {
-                    // The owner's command comes first: a stream that the owner's token dropped must not count as a
-                    // failed attempt.
+                    // The owner's command comes first: a stream that its token dropped is not a failed attempt.
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {

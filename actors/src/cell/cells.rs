@@ -47,8 +47,6 @@ pub(crate) struct CellServices {
 }
 
 /// The cells of one runtime, which start and restart their actors.
-///
-/// Commands arrive by [`Cells::deliver`]; replies, records and events leave.
 pub(crate) struct Cells {
     pub(super) environments: Arc<Environments>,
     pub(crate) calls: Arc<ModelCalls>,
@@ -120,7 +118,6 @@ impl Cells {
         self.start_next(session, next);
     }
 
-    /// Queues a command without a reply.
     pub(crate) fn send_command(self: &Arc<Self>, session: SessionId, command: Command) {
         self.deliver(session, InboxItem::Command(command, None));
     }
@@ -133,7 +130,6 @@ impl Cells {
         }
     }
 
-    /// Queues an input, or returns an error if the session's inbox is full.
     pub(crate) fn deliver_input(self: &Arc<Self>, session: SessionId, item: InboxItem) -> Result<(), Full> {
         let (input, bound) = (item.input(), self.host.options.inbox);
         let pushed = self.directory.push_input(session, item, bound);
@@ -156,8 +152,7 @@ impl Cells {
         self.supervisors.live()
     }
 
-    /// Stops the actors of the deepest sessions first, so that an owner can receive the ends of its runs. An actor that does not stop is killed
-    /// before the next level.
+    /// Stops the deepest actors first, so that owners receive the ends of their runs. Kills the rest of each level.
     pub(crate) async fn stop_deepest_first(&self) {
         let mut levels: Vec<_> = self.directory.by_depth().into_values().collect();
         if !self.host.faults.has(RuntimeBug::OwnersStopFirst) {

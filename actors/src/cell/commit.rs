@@ -99,8 +99,7 @@ impl Driver {
         Ok(new_children)
     }
 
-    /// Takes back one counted start of a running run. An orderly shutdown calls this, so that three shutdowns during a
-    /// long call do not fail the run.
+    /// Takes back one counted start, so that three orderly shutdowns during a long call do not fail the run.
     pub(crate) fn undo_start_count(&mut self) {
         let counted = self.written.starts > 0 && !self.written.unmarked && !self.dormant && !self.left;
         // Dropping a runtime also stops its actors, but counts as a crash.
@@ -137,7 +136,6 @@ impl Driver {
     fn release(&self, pending: &mut Pending) {
         for (sender, mut probed) in pending.probes.drain(..) {
             probed.lsn = self.written.last_lsn;
-            // The caller may have abandoned the wait.
             drop(sender.send(probed));
         }
         for (sender, entries) in pending.queues.drain(..) {
@@ -157,7 +155,6 @@ impl Driver {
         tokio::spawn(async move {
             if journal.wait(lsn).await.is_ok() {
                 for (reply, answer) in replies {
-                    // The caller may have abandoned the wait.
                     drop(reply.send(answer));
                 }
             }

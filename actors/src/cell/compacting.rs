@@ -18,7 +18,6 @@ use crate::services::service_prompts;
 use crate::values::answering::model_of;
 
 impl Driver {
-    /// Returns the context window of the session's model.
     pub(super) fn window(&mut self) -> Option<u64> {
         let model = model_of(&self.state);
         if let Some((of, window)) = &self.window

@@ -8,8 +8,7 @@ use crate::recovery::rows::rows_to;
 
 impl Driver {
     /// Resumes a dormant run if `item` concerns it: an input, a cancel, an interrupt, or a command of its owner.
-    /// Other items leave it dormant. A process that lists a queue or creates a branch may have no model and no tools, so a resumed run would fail
-    /// there.
+    /// Others do not: a process that lists a queue or creates a branch may have no model and no tools.
     pub(crate) fn wake_for(&mut self, item: &InboxItem) {
         if self.dormant && item.concerns_the_run() {
             self.wake();

@@ -1,6 +1,4 @@
-//! The driver of one activation: decides queued items, commits one frame, then performs the effects.
-//!
-//! It does not depend on ractor: `session_actor` is the shell around it.
+//! The driver of one activation, without ractor: decides queued items, commits one frame, then performs the effects.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -83,8 +81,7 @@ pub(crate) struct Pending {
     pub(crate) queues: Vec<(oneshot::Sender<Listed>, Vec<QueueEntry>)>,
     /// Slots that arrived while the release of an earlier slot was pending. They are handled after that release.
     pub(crate) granted: Vec<(RunKey, Slot)>,
-    /// True if an uncommitted effect stops local work or ends a run. Work that is decided later then starts after the
-    /// commit.
+    /// True if an uncommitted effect stops local work or ends a run: later work then starts after the commit.
     pub(crate) stops: bool,
 }
 
@@ -92,8 +89,7 @@ pub(crate) struct Pending {
 pub(crate) struct First {
     /// True if the run was in flight when the host died.
     pub(crate) lost: bool,
-    /// Requests by other sessions to continue or cancel this one, in the order of their rows. They come first, so that
-    /// a cancel by the owner is recorded as the cause of the end.
+    /// Requests by other sessions, in row order. They come first, so that an owner's cancel is recorded as the cause.
     pub(crate) requests: Vec<Command>,
     /// `Lost`, `Reactivated` or `RestartsExhausted`, if a run is in flight.
     pub(crate) command: Option<Command>,
@@ -128,7 +124,6 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Returns an activation of `state` without running work.
     pub(crate) fn new(cells: Arc<Cells>, state: Box<State>, inbox: Arc<Inbox>, epoch: Epoch) -> Self {
         // Read before the agents, so that a reload in between is noticed.
         let reloads = cells.environments.reloads();
@@ -231,10 +226,8 @@ impl Driver {
         DriverStep::Sleep
     }
 
-    /// Handles a refused batch: the session is folded again from its records.
-    ///
-    /// If the journal accepts other batches, this happens at once, because the run in flight may not receive another
-    /// item; otherwise it happens with the next item.
+    /// Handles a refused batch: the session is folded again with the next item, or at once if the journal accepts
+    /// other batches, because the run in flight may receive no other item.
     fn give_up(&self, halted: Halted) -> DriverStep {
         match halted {
             Halted::Refused(why) => DriverStep::Fail(why),
@@ -368,8 +361,7 @@ impl Driver {
         }
         let gives_back = |effect: &Effect| matches!(effect, Effect::ReleaseSlot { .. });
         if self.pending.effects.iter().any(gives_back) {
-            // In this batch the run stopped waiting for this slot, perhaps after an interrupt, and then waited again. The pending release must
-            // not release the new slot.
+            // The run stopped waiting and waited again: the pending release must not release the new slot.
             self.pending.granted.push((ticket, slot));
             return;
         }
@@ -400,7 +392,6 @@ impl Driver {
     }
 
     fn clear_queue(&mut self, sender: oneshot::Sender<u32>, reply: ReplyTo) {
-        // The caller may have abandoned the wait.
         let _ = sender.send(u32::try_from(self.state.queue.len()).unwrap_or(u32::MAX));
         self.decide(Command::ChangeQueue { change: QueueChange::Cleared, by: Initiator::Person }, Some(reply));
     }

@@ -94,8 +94,7 @@ fn check_names(to: &str, receiver: &Relative, authority: &Authority) -> Result<(
 }
 
 impl Cells {
-    /// Refuses a message to a child or sibling with more rights than the caller has now. Such an agent may have been
-    /// started while another agent answered.
+    /// Refuses a message to one with more rights than the caller now: another agent may have answered at its start.
     fn check_rights(
         &self,
         (caller, sender): (SessionId, &Head),

@@ -132,8 +132,7 @@ impl Driver {
         }
     }
 
-    /// Notifies every owned run, then fires the token of the whole subtree at once. The token carries the outcome as
-    /// its cause, for streams that it drops.
+    /// Notifies every owned run, then fires the token of the subtree, with the outcome as the cause of dropped streams.
     fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, keeps_queue: bool) {
         let key = RunKey { session: self.session(), run };
         let owned: Vec<SessionId> =
@@ -153,7 +152,6 @@ impl Driver {
     }
 
     /// Notifies one owned run, then fires its token, in this order.
-    ///
     /// A run that its session has not opened yet has no token. The session opens it, and then handles the cancel.
     fn cancel_child(&self, child: SessionId, key: CallId, by: Initiator) {
         // The batch may have taken the notice of the run's end already.
@@ -186,10 +184,8 @@ impl Driver {
 
     /// Parks the run until the reset of a provider's limit, and pauses the limit for all sessions, even after a restart
     /// of the host.
-    ///
-    /// The record names the pool's member whose limit applies. A record of an earlier build names no member, and the
-    /// limit of the model that failed last applies. No member is paused if the turn names only its pool, or a member
-    /// that is no longer configured.
+    /// The record names the pool's member. One of an earlier build names none: the last failed model's limit applies.
+    /// No member is paused if the turn names only its pool, or one that is no longer configured.
     fn wait_for_reset(&self, after_ms: u64) {
         let Some(until) = self.state.run.as_ref().and_then(|run| run.limit_reset_at()) else { return };
         let Some(turn) = self.state.turn() else { return };
@@ -205,8 +201,7 @@ impl Driver {
         calls.parked.park(self.session(), limit, until, after_ms == 0);
     }
 
-    /// Returns whether an earlier activation armed `deadline` for a wait that continues: a session that is passivated
-    /// and activated repeatedly must not wait forever.
+    /// Returns whether an earlier activation armed `deadline`, so that repeated activations do not prolong the wait.
     fn is_already_armed(&self, deadline: Deadline) -> bool {
         let waits = match deadline {
             Deadline::Ask(_) | Deadline::Queue(_) => true,
@@ -292,8 +287,7 @@ impl Driver {
             | Effect::Arm { .. }
             | Effect::Disarm { .. }
             | Effect::Unload => return Some(effect),
-            // The end of a run may open the next one in the same decision. A stream that started before the commit
-            // would be mistaken for that of the ended run.
+            // The same decision may open the next run: an earlier stream would be taken for that of the ended run.
             Effect::CancelLocal | Effect::Ended { .. } => {
                 self.pending.stops = true;
                 return Some(effect);
@@ -346,12 +340,10 @@ impl Driver {
     }
 }
 
-/// Children per batch: enough to amortise the commit, few enough to check the inbox often and to keep few children in
-/// memory at a time.
+/// Children per batch: enough to amortise the commit, few enough to check the inbox often and to bound memory.
 const CHUNK: usize = 128;
 
-/// Replaces the last change of `deadline`. A batch changes few deadlines, except for a turn of many local calls, so the
-/// search starts at the end.
+/// Replaces the last change of `deadline`. Most batches change few, so the search starts at the end.
 fn replace_last(timers: &mut Vec<(Deadline, Option<u64>)>, deadline: Deadline, change: Option<u64>) {
     match timers.iter_mut().rev().find(|(at, _)| *at == deadline) {
         Some((_, before)) => *before = change,

@@ -1,5 +1,4 @@
 //! Reads the files of new children in a task before their calls are admitted, since a handler must not wait for the disk.
-//!
 //! The text is kept for that admission only. After a crash, the next activation requests the calls and reads the files again.
 
 use std::collections::hash_map::Entry;
@@ -35,7 +34,6 @@ impl Driver {
 
     /// Starts reading the files of `calls`, if there are any. Calls for the next read remain in the queue, so that children keep the order of the
     /// calls.
-    ///
     /// Returns `calls` if there is nothing to read.
     pub(crate) fn read_first(&mut self, turn: TurnNo, mut calls: Vec<u32>) -> Option<Vec<u32>> {
         self.parse_openings(turn, &calls);

@@ -28,7 +28,6 @@ impl ResidentShare {
         self.exceeds(bytes, limit).then(|| Duration::from_millis(bytes / BYTES_PER_MS))
     }
 
-    /// Changes the share to `bytes`, and returns whether the sum exceeds `limit`.
     fn exceeds(&mut self, bytes: u64, limit: u64) -> bool {
         let sum = &self.sum.0;
         // Relaxed: the order of two activations does not matter, and the sum guards no other memory.

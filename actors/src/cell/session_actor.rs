@@ -1,5 +1,4 @@
 //! The session actor: the ractor shell around a driver.
-//!
 //! Its handler commits, polls an effect once, spawns it if it is pending, and returns: it never awaits a model, a tool or a child. The parts that
 //! await are boxed, so that an idle actor does not carry its largest handler.
 
@@ -19,8 +18,7 @@ impl SessionActor {
             DriverStep::Again => drop(me.cast(Wake::CheckInbox)),
             DriverStep::Stop => {
                 me.stop(None);
-                // Dropped here and not in its supervisor, because this thread usually allocated the memory and has it
-                // in its cache.
+                // Dropped here and not in its supervisor: this thread usually has the memory in its cache.
                 *activation = None;
             }
             DriverStep::Fail(why) => return Err(why.into()),

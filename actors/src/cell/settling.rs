@@ -10,8 +10,7 @@ use crate::cell::turn;
 use crate::delivery::inbox::InboxItem;
 
 impl Driver {
-    /// Returns whether a model call must wait for its tools. The call is then made once they are known. A cancel ends
-    /// the wait as it ends a stream.
+    /// Returns whether a model call must wait for its tools. A cancel ends the wait as it ends a stream.
     pub(crate) fn wait_for_tools(
         &mut self,
         turn: TurnNo,

@@ -14,8 +14,7 @@ use crate::delivery::directory::Presence;
 use crate::delivery::ticket::Timer;
 
 /// Returns the pool of the run in flight of `state`, and the maximum number of its root's runs in that pool.
-///
-/// A person's run has its own pool: a person waits for it, so it does not queue behind owned runs.
+/// A person's run has its own pool, so that a waiting person does not queue behind owned runs.
 pub(crate) fn pool(state: &State) -> (PoolKind, u32) {
     match state.run.as_ref().map(|run| &run.opened.owner) {
         Some(Owner::Person) => (PoolKind::Interactive, state.limits.live_person_runs),

@@ -18,12 +18,10 @@ pub(crate) struct AcceptedInput {
     pub(crate) input: InputId,
     /// The run in flight at the acceptance, or the last one.
     pub(crate) run: RunNo,
-    /// True if the input was accepted before.
     pub(crate) duplicate: bool,
 }
 
 impl Cells {
-    /// Submits `input` to `session`, and returns when its acceptance is durable.
     pub(crate) async fn submit(
         self: &Arc<Self>,
         session: SessionId,

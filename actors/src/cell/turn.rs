@@ -51,8 +51,7 @@ impl Drop for DeltaSink {
 }
 
 impl Cells {
-    /// Returns the receiver of a call's deltas, which updates the time of the last delta, the subscribers, and the text
-    /// so far.
+    /// Returns the receiver of a call's deltas, which updates the last delta's time, the subscribers and the text.
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, last_delta: &LastDelta) -> Deltas {
         let sink =
             DeltaSink { cells: Arc::downgrade(self), at, last_delta: last_delta.clone(), used: AtomicBool::new(false) };
@@ -140,8 +139,7 @@ pub(crate) fn with_wait(command: Command, queued_ms: u64) -> Command {
     command
 }
 
-/// Returns the command for a stream that was dropped because its run closes. If the stream had started, its cost is
-/// unknown.
+/// Returns the command for a stream dropped because its run closes. If it had started, its cost is unknown.
 pub(crate) fn dropped(turn: TurnNo, attempt: AttemptNo, started: bool) -> Command {
     let error = ModelError::new(ModelFail::Dropped, "the stream was dropped because the run was stopped");
     let usage = started.then_some(Usage::UNKNOWN);

@@ -36,10 +36,8 @@ impl Driver {
             }
     }
 
-    /// Queues the command of an owner that has closed, if the command has not arrived yet. Returns whether it did so:
-    /// then nothing may start.
-    ///
-    /// The token fires for the whole subtree at once, but the command goes from level to level. Without this, the
+    /// Queues the command of a closed owner that has not arrived yet. Returns whether it did: then nothing may start.
+    /// The token fires for the whole subtree at once; without this, a tool's end could be seen before its cause.
     /// deepest session could see the end of a stopped tool before its cause.
     pub(crate) fn decide_owner_close(&mut self) -> bool {
         let Some(owner) = self.owner_run() else { return false };
@@ -217,8 +215,7 @@ impl Driver {
         })
     }
 
-    /// Removes a call that has its result. If the tool still runs after its deadline, it is cancelled, and killed after the grace: it must not
-    /// outlive its run.
+    /// Removes a call that has its result. A tool that still runs is stopped, because it must not outlive its run.
     pub(crate) fn stop_tool(&mut self, call: CallId) {
         let Some(mut tool) = self.work.tools.remove(&call) else { return };
         if tool.task.is_finished() {
@@ -247,8 +244,7 @@ impl Driver {
         }
     }
 
-    /// Returns, after a fold, the calls that have not started, including those that wait for an approval. Keeps their
-    /// parsed form.
+    /// Returns, after a fold, the calls that have not started or wait for an approval, and keeps their parsed form.
     pub(crate) fn unstarted_calls(&mut self) -> Vec<FoundCall> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let (mut unstarted, no) = (Vec::new(), turn.no);

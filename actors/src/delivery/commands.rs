@@ -21,7 +21,6 @@ pub(crate) enum Needs {
     Recalled,
 }
 
-/// Outcome of the preparation of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Prepared {
     Ready,

@@ -95,7 +95,6 @@ impl Directory {
     }
 
     /// Queues `item` for `session`.
-    ///
     /// Holds the shard's lock, as unloading does: the unloading actor sees the item, or the item starts the next activation.
     pub(crate) fn push(&self, session: SessionId, item: InboxItem) -> NextAction {
         let mut shard = self.shard(session);
@@ -118,7 +117,6 @@ impl Directory {
         pushed.map(|len| (next, len))
     }
 
-    /// Queues `item` for `session` if its actor is running.
     pub(crate) fn push_if_active(&self, session: SessionId, item: InboxItem) {
         let shard = self.shard(session);
         if let Some(entry) = shard.entries.get(&session).filter(|entry| matches!(entry.presence, Presence::Active)) {
@@ -127,7 +125,6 @@ impl Directory {
     }
 
     /// Registers a new session that waits for its first slot.
-    ///
     /// An existing entry remains: the session was already in the log, so an input may have started its activation from there. Items of a second inbox
     /// would never be handled.
     pub(crate) fn register_new(&self, session: SessionId, new_child: NewChild) {
@@ -144,7 +141,6 @@ impl Directory {
             }
             Presence::Absent | Presence::Starting | Presence::Active => None,
         });
-        // Dropped outside of the shard's lock.
         drop(dropped);
     }
 

@@ -1,5 +1,4 @@
 //! A session's inbox: queued items, control before data, with one coalesced wake.
-//!
 //! Items cannot overtake each other in ractor's mailbox, so they are queued here, and the mailbox carries only wakes. A
 //! cancel then waits for at most one handler, however much data is queued.
 
@@ -34,9 +33,7 @@ pub(crate) enum Wake {
 }
 
 pub(crate) enum InboxItem {
-    /// A command, and the receiver of its reply.
     Command(Command, Option<ReplyTo>),
-    /// An answer of the model, with its parsed calls.
     Parsed(Box<(Command, ParsedCalls)>),
     Granted(Ticket, Slot),
     /// Fires after an idle time: the session may be passivated.
@@ -109,8 +106,7 @@ struct InboxState {
     /// The command being decided. It is kept outside the actor, so that it is known after a panic.
     current: Option<&'static str>,
     killer: Option<&'static str>,
-    /// Set if the run was in flight when the host died. Kept here, like the next fields, because a panic before the
-    /// run's end is recorded must not turn a lost run into a resumed one.
+    /// A run that was in flight when the host died. Kept here: a panic before its recorded end must not resume it.
     lost: Option<Lost>,
     /// Set if the next activation must end the run, with the name of the command that crashes it.
     exhausted: Option<Option<&'static str>>,
@@ -254,8 +250,7 @@ impl Inbox {
         (killer, again)
     }
 
-    /// Makes the next activation end the run. Returns whether the last activation was already to end it; the command
-    /// that was recorded then remains.
+    /// Makes the next activation end the run. Returns whether the last one was to, whose recorded command remains.
     pub(crate) fn exhaust(&self, command: Option<&'static str>) -> bool {
         let mut inner = self.lock();
         let again = inner.exhausted.is_some();
@@ -273,7 +268,6 @@ impl Inbox {
         self.lock().lost = Some(lost);
     }
 
-    /// Returns the mark of a run that was in flight when the host died.
     pub(crate) fn lost(&self) -> Option<Lost> {
         self.lock().lost
     }

@@ -34,11 +34,8 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Returns the outcome of the owner of the run in flight, if the owner has ended or is closing. Every opening of a
-    /// run checks this.
-    ///
-    /// The token survives activations. It fires when the owner closes, and the token of a run with an unknown owner
-    /// starts cancelled.
+    /// Returns the outcome of the run's owner, if it has ended or is closing. Every opening of a run checks this.
+    /// The token survives activations, fires when the owner closes, and starts cancelled if the owner is unknown.
     pub(crate) fn ended_owner_outcome(&self, state: &State) -> Option<OutcomeKind> {
         let run = state.run.as_ref()?;
         match &run.opened.owner {
@@ -52,17 +49,15 @@ impl Runs {
         }
     }
 
-    /// Returns the command that the owner of the run in flight has ended, if queued inputs must remain. In all other
-    /// cases the owner's own command arrives.
+    /// Returns the command for an ended owner, if queued inputs must remain; else the owner's own command arrives.
     fn queue_kept_cancel(&self, state: &State) -> Option<Command> {
         let outcome = self.ended_owner_outcome(state)?;
         let owner = state.run.as_ref().and_then(|run| run.opened.owner.run())?;
         self.closes_whole_tree(owner).then_some(Command::OwnerEnded { owner, outcome, keeps_queue: true })
     }
 
-    /// Returns commands of the owner that must precede the report of its end: a cancel of this run alone, or an end
-    /// that keeps its queue. The token may fire before the outbox row is readable and before the command reaches the
-    /// inbox.
+    /// Returns commands of the owner that must precede its end: a cancel of this run alone, or an end that keeps its
+    /// queue. The token may fire before the outbox row is readable and before the command reaches the inbox.
     pub(crate) fn pending_cancels(&self, state: &State) -> impl Iterator<Item = Command> {
         let owned = state.run.as_ref().and_then(|run| {
             let owner = run.opened.owner.run()?;
@@ -81,7 +76,6 @@ impl Runs {
     }
 
     /// Returns the outcome of `owner`, which asks to continue a session, if it has ended or is closing.
-    ///
     /// An owner without a token has ended, or was in flight when the host died; the journal shows which.
     pub(crate) fn owner_outcome_of(&self, owner: RunKey) -> Option<OutcomeKind> {
         match self.tokens.token(&owner) {
@@ -133,8 +127,7 @@ impl Runs {
         }
     }
 
-    /// Returns the outcome of `run`, whose token has fired. A run that has no outcome of its own closes with its owner,
-    /// as cancelled.
+    /// Returns the outcome of `run`, whose token has fired; without its own it closes with its owner, as cancelled.
     fn closing_outcome(&self, run: RunKey) -> OutcomeKind {
         self.tokens.cause(&run, |cause| cause.closes).flatten().unwrap_or(OutcomeKind::Cancelled)
     }

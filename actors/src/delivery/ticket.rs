@@ -7,7 +7,6 @@ pub(crate) type Ticket = RunKey;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
-    /// A deadline of a session's run, turn or call.
     Deadline(SessionId, Deadline),
     Idle(SessionId),
 }

@@ -17,9 +17,7 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Resolves when the end can no longer be reported.
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
+    /// Resolves when the end can no longer be reported. Cancel safe.
     pub(crate) async fn gone(&mut self) {
         // Run 0 does not exist, so no end is reported.
         drop((&mut self.receiver).await);
@@ -89,7 +87,6 @@ impl Waiters {
             waiters.remove(&session);
         }
         for (_, sender) in ended_waiters {
-            // The caller may have abandoned the wait.
             drop(sender.send(ended.clone()));
         }
     }

@@ -13,11 +13,9 @@ use subtend_tools::background::AGENT;
 
 use super::{ControlError, SessionHandle};
 
-/// Maximum number of sessions above a branch. An import takes a tree of 1,000 levels, so a longer chain would keep the whole store from being
-/// imported again, and views read a tree level by level.
+/// Maximum number of sessions above a branch: an import takes 1,000 levels, and views read a tree level by level.
 const MAX_ABOVE: usize = 500;
 
-/// Options of a new branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchOptions {
     /// The id of the branch; a new one by default. The caller makes sure that the id is unused.
@@ -47,7 +45,6 @@ impl BranchOptions {
     }
 }
 
-/// An answer with its alternatives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternatives {
     /// The record of the answer.
@@ -58,7 +55,6 @@ pub struct Alternatives {
     pub choices: Vec<Alternative>,
 }
 
-/// One alternative of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
     /// The branch with this alternative; `None` for the original.
@@ -67,7 +63,6 @@ pub struct Alternative {
     pub text: Option<Text>,
 }
 
-/// The result of switching to another alternative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switched {
     pub of: Seq,

@@ -6,7 +6,6 @@ use subtend_session::outcome::Initiator;
 use super::{ControlError, SessionHandle};
 use crate::services::running::ServiceKind;
 
-/// The result of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactedHistory {
     /// Number of hidden messages.

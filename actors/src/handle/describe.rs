@@ -141,8 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// A client merges metadata without end: 1,300 merges in a minute made the page take more than 512 MiB. The control: the last one that is
-    /// accepted.
+    /// 1,300 merges in a minute made the page take more than 512 MiB. The control: the last accepted merge.
     #[test]
     fn endless_merges_of_metadata_are_refused() {
         let merged = |mib: usize| {

@@ -203,8 +203,7 @@ impl SessionHandle {
                         deleted += 1;
                         deleted_ids.push(id);
                     }
-                    // A run of this session started in the meantime, below a deleted session, and ends with that
-                    // session.
+                    // A run of this session started meanwhile, below a deleted session, and ends with it.
                     Err(ControlError::Working(_)) if id != self.id => has_started_run = true,
                     Err(error) => return Err(error),
                 }
@@ -227,8 +226,7 @@ impl SessionHandle {
         Ok(in_flight)
     }
 
-    /// Ends the services of the tree, including one that a close has just started: its run would otherwise open during
-    /// the deletion.
+    /// Ends the services of the tree, also one that a close just started: its run would open during the deletion.
     async fn end_services(&self) -> Result<(), ControlError> {
         for (id, _) in self.sessions_parents_first().map_err(|error| self.sessions.life.read_failed(&error))? {
             self.sessions.services.stop(Some(id));

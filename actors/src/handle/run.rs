@@ -13,7 +13,6 @@ pub struct RunHandle {
     pub(super) no: RunNo,
 }
 
-/// Progress of a run.
 enum RunPhase {
     Ended(Box<Ended>),
     InFlight,
@@ -52,7 +51,6 @@ impl RunHandle {
     }
 
     /// Returns the outcome of the run; `None` while it is in flight or has not been opened.
-    ///
     /// # Errors
     /// [`WaitError::NoSuchRun`] if no input can open it any more; otherwise an error if the runtime has stopped.
     pub async fn try_ended(&self) -> Result<Option<Ended>, WaitError> {

@@ -1,5 +1,3 @@
-//! The services that handles use.
-
 use std::sync::Arc;
 
 use subtend_session::state::State;

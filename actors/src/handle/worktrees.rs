@@ -13,7 +13,6 @@ use subtend_tools::worktree::{
 use super::{ControlError, SessionHandle};
 use crate::views::checkpoints::below;
 
-/// A worktree of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionWorktree {
     pub entry: WorktreeEntry,
@@ -22,10 +21,8 @@ pub struct SessionWorktree {
     pub busy: Option<(SessionId, RunNo)>,
 }
 
-/// The worktrees of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeWorktrees {
-    /// By session.
     pub worktrees: Vec<SessionWorktree>,
     /// Sessions whose worktree cannot be read, and why.
     pub damaged: Vec<(SessionId, String)>,

@@ -1,5 +1,3 @@
-//! The hook for inputs.
-
 use std::time::Duration;
 
 use subtend_session::ids::{SessionId, Text};

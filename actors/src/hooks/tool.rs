@@ -1,5 +1,3 @@
-//! The hooks before and after a local call.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -44,8 +42,7 @@ pub(crate) struct Hooked {
 }
 
 impl Hooked {
-    /// Runs the call. A cancel drops a running hook: before the call, so that the call does not start, or after the
-    /// call, so that its result is withheld.
+    /// Runs the call. A cancel drops a running hook: the call then does not start, or its result is withheld.
     pub(crate) async fn run(mut self, mut call: ToolInvocation) -> ToolOutcome {
         let stop = call.cancel.clone();
         let before = tokio::select! {

@@ -28,11 +28,9 @@ pub struct NestedEvent {
     pub depth: u32,
 }
 
-/// The next item of an activity.
 #[derive(Clone, Debug)]
 pub enum ActivityItem {
     Event(Box<NestedEvent>),
-    /// The number of the runtime's events that the reader missed because it was too slow. Durable ones can be read from the journal.
     Missed(u64),
 }
 

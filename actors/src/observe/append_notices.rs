@@ -48,9 +48,7 @@ impl AppendNotices {
 }
 
 impl AppendNotice {
-    /// Returns the last LSN of the batches since the last call.
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
+    /// Returns the last LSN of the batches since the last call. Cancel safe.
     pub(crate) async fn next(&mut self) -> Lsn {
         // The sender lives as long as a receiver.
         drop(self.last.changed().await);

@@ -26,17 +26,14 @@ impl Counters {
         self.turns
     }
 
-    /// Returns the usage of answered model calls.
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// Returns the numbers of failed attempts of model calls.
     pub fn failed_attempts(&self) -> impl Iterator<Item = (ModelFail, u64)> {
         ModelFail::ALL.into_iter().zip(self.failed_attempts)
     }
 
-    /// Returns the numbers of ended runs.
     pub fn ended_runs(&self) -> impl Iterator<Item = (OutcomeKind, u64)> {
         OutcomeKind::ALL.into_iter().zip(self.ended_runs)
     }

@@ -16,7 +16,6 @@ pub(crate) mod subscription;
 
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The root of the session's tree.
     pub root: SessionId,
     pub session: SessionId,
     pub what: EventKind,
@@ -49,7 +48,6 @@ pub enum EventKind {
     Queue { seq: Seq, event: QueueEvent },
 }
 
-/// The next item of a subscription.
 #[derive(Clone, Debug)]
 pub enum Next {
     Event(Event),
@@ -61,33 +59,27 @@ pub enum Next {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum EventLine<'a> {
-    /// See [`EventKind::Record`].
     Record {
         session: SessionId,
-        /// The record's position in the journal.
         seq: Seq,
         record: &'a Record,
     },
-    /// Text of a streamed answer.
     Delta {
         session: SessionId,
         run: RunNo,
         turn: TurnNo,
         attempt: AttemptNo,
-        /// The kind of the piece.
         kind: DeltaKind,
         /// The number of bytes of that kind, or of calls, before this piece in the attempt.
         offset: u64,
         /// The text, or the name of the called tool.
         text: &'a str,
     },
-    /// See [`EventKind::Progress`].
     Progress {
         session: SessionId,
         call: CallId,
         line: &'a str,
     },
-    /// See [`EventKind::Queue`].
     Queue {
         session: SessionId,
         /// The record that changed the queue.
@@ -100,19 +92,15 @@ pub enum EventLine<'a> {
     },
 }
 
-/// The kind of a [`EventLine::Delta`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeltaKind {
-    /// The text of the answer.
     Text,
     Reasoning,
-    /// A call of the answer.
     Call,
 }
 
 impl Event {
-    /// Returns the event in its machine-readable form.
     pub fn line(&self) -> EventLine<'_> {
         match &self.what {
             EventKind::Record { seq, record } => EventLine::Record { session: self.session, seq: *seq, record },

@@ -22,7 +22,6 @@ use crate::values::error::Stopped;
 /// Records read from the journal at a time.
 const PAGE_SIZE: usize = 128;
 
-/// The reason why the events of a session end early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventsError {

@@ -56,8 +56,7 @@ struct LiveText {
 }
 
 impl Publisher {
-    /// Starts the task that waits for durability. It ends with the publisher, or when the journal is poisoned: nothing is published after a failed
-    /// append.
+    /// Starts the task that waits for durability. It ends with the publisher, or when the journal is poisoned.
     pub(crate) fn start(journal: Journal, capacity: usize) -> Self {
         let events = Some(EventSender::new(capacity));
         let (batches, waiting) = mpsc::unbounded_channel();
@@ -125,8 +124,7 @@ impl Publisher {
         shared.count(&live);
     }
 
-    /// Publishes a piece of an answer, unless it must wait. `watched` returns whether its model call is still awaited. It is called under the lock,
-    /// because the end of the call is also published under the lock.
+    /// Publishes a piece of an answer, unless it must wait. `watched` is called under the lock, like the call's end.
     pub(crate) fn delta(&self, at: &Address, delta: &Delta, watched: impl FnOnce() -> bool) {
         let mut live = self.shared.lock();
         if !watched() {

@@ -58,7 +58,6 @@ impl BootSteps<'_> {
     }
 }
 
-/// The reason why the boot failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     #[error("the journal cannot be read: {0}")]
@@ -207,7 +206,6 @@ impl StartRecovery {
     }
 
     /// Waits until the first commands of `session` are decided and durable; returns whether they are.
-    ///
     /// A panic of the actor loses its probe, so the restarted actor is probed again: otherwise the owner would be swept
     /// first and end before its owned runs. If the actor also crashes while it ends the run, its delayed restarts are
     /// not awaited, so that the other sessions start.

@@ -22,8 +22,7 @@ impl StartRecovery {
         let _alone = self.imports.lock().await;
         let written = self.log.journal.write_import(file, within, progress).await?;
         let (in_flight, owed) = (written.in_flight(), written.unsent_receivers());
-        // Marked before clients see them: a session that is activated without its mark would resume as if it had run
-        // here.
+        // Marked before clients see them: a session activated without its mark would resume as if it had run here.
         let lost = |(session, _): &(SessionId, _)| (*session, AtBoot::Lost(Lost { keeps_queue: true }));
         self.takeover.mark(in_flight.iter().map(lost));
         let tally = match self.log.journal.publish_import(written).await {

@@ -9,7 +9,6 @@ use subtend_tools::checkpoint::{AwaitedRecord, Checkpoints};
 
 use crate::views::checkpoints::{UnrecordedWrite, unrecorded, unrecorded_checkpoints};
 
-/// The result of completing interrupted restores at the start of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct FoundCheckpoints {
     /// Number of files of completed interrupted restores.
@@ -60,7 +59,6 @@ pub(crate) async fn remove_temporary_files(
             }
         }
     });
-    // A panic of the task is treated like an error.
     drop(removed.await);
 }
 
@@ -89,7 +87,6 @@ pub(crate) async fn erase(checkpoints: Option<&Checkpoints>, of: Vec<SessionId>)
             }
         }
     });
-    // A panic of the task is treated like an error.
     drop(erased.await);
 }
 

@@ -9,7 +9,6 @@ use subtend_session::record::Notice;
 use subtend_session::state::State;
 
 /// The unreadable sessions, each with its reason.
-///
 /// They are not recorded, since the next host may find them repaired: each activation of an owner gets the notice until it has handled it.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable(Mutex<HashMap<SessionId, Text>>);

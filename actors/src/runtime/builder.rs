@@ -1,5 +1,3 @@
-//! The builder of a runtime.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -93,7 +91,6 @@ impl Default for Builder {
 }
 
 impl Runtime {
-    /// Returns a builder. All parts except the model have defaults.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -181,8 +178,7 @@ impl Builder {
         self
     }
 
-    /// Adds a pool: `pool:NAME` means these models, called in this order. After a failure the next one is called at once, and the failed one is
-    /// skipped for a while.
+    /// Adds a pool, as [`Environment::pool`] does.
     pub fn pool<M: Into<Text>>(mut self, name: &str, models: impl IntoIterator<Item = M>) -> Self {
         self.home = self.home.pool(name, models);
         self
@@ -231,7 +227,6 @@ impl Builder {
         self
     }
 
-    /// Sets the policy of root sessions.
     pub fn policy(mut self, policy: RuleSet) -> Self {
         self.home = self.home.policy(policy);
         self
@@ -243,7 +238,6 @@ impl Builder {
         self
     }
 
-    /// Sets the options of the runtime.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
@@ -277,8 +271,7 @@ impl Builder {
         self
     }
 
-    /// Sets option values of tools, by tool name and option id; missing ones get defaults. The options of `minion` are set by its dialect
-    /// ([`Builder::dialects`]).
+    /// Sets option values of tools, as [`Environment::tool_options`] does.
     pub fn tool_options(mut self, options: ToolOptions) -> Self {
         self.home = self.home.tool_options(options);
         self

@@ -35,7 +35,6 @@ pub(crate) struct Components {
 }
 
 impl Components {
-    /// Creates the services on top of those without dependencies.
     pub(crate) fn new(
         host: HostParts,
         (life, log): (Lifecycle, Log),

@@ -153,7 +153,6 @@ impl Environment {
         self
     }
 
-    /// Sets the limits of every session.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

@@ -14,19 +14,16 @@ impl Runtime {
         self.components.host.clock.wall_ms()
     }
 
-    /// Returns the number of sessions in memory.
     pub fn loaded_sessions(&self) -> usize {
         self.components.directory.len()
     }
 
-    /// Returns the number of inputs that no run has taken, in the queues of sessions that were in memory since the
-    /// start.
+    /// Returns the number of inputs that no run has taken, of sessions that were in memory since the start.
     pub fn queued_inputs(&self) -> usize {
         self.components.directory.queued_inputs()
     }
 
-    /// Returns the counts of turns, tokens, failed attempts and ended runs since the start. They include batches that
-    /// are not durable yet.
+    /// Returns the counts of turns, tokens, failed attempts and ended runs since the start, even if not durable yet.
     pub fn counters(&self) -> Counters {
         self.components.log.counters()
     }
@@ -36,13 +33,11 @@ impl Runtime {
         self.components.calls.throttles.active_quotas()
     }
 
-    /// Returns the number of runs that hold a slot.
     pub fn slots_in_use(&self) -> usize {
         self.components.cells.runs().slots.in_use()
     }
 
-    /// Returns the number of runs that hold a slot, and of those that wait for one: for owned runs, and for people's
-    /// runs.
+    /// Returns the numbers of runs that hold a slot and that wait for one: of owned runs, and of people's runs.
     pub fn slot_demand(&self) -> [(usize, usize); 2] {
         let slots = &self.components.cells.runs().slots;
         [PoolKind::Background, PoolKind::Interactive].map(|kind| (slots.of(kind).in_use(), slots.of(kind).queued()))

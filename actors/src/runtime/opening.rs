@@ -9,7 +9,6 @@ use crate::spawn::agents::Agents;
 use crate::values::environment_key::EnvironmentKey;
 
 impl Runtime {
-    /// Returns the environment in which a session is opened.
     pub(super) fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
         let environments = &self.components.environments;
         let Some(workspace) = &options.workspace else {

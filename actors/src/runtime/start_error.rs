@@ -10,7 +10,6 @@ use crate::recovery::boot::BootError;
 use crate::runtime::limit_changes::AboveSlots;
 use crate::spawn::tool_options::BadToolOptions;
 
-/// The reason why a runtime did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("the runtime has no model. Set one with `model`, or name one with `default_model`")]
@@ -21,7 +20,6 @@ pub enum StartError {
     AboveSlots(#[from] AboveSlots),
     #[error(transparent)]
     Pool(#[from] BadPool),
-    /// The default names an unknown model or pool.
     #[error("unknown default model or pool {0:?}")]
     NoSuchDefault(Text),
     #[error("the rates of {0:?} cannot be used: {1}")]
@@ -31,20 +29,16 @@ pub enum StartError {
     /// Money is limited, but the cost of the default model is unknown.
     #[error("money is limited (cost_micro), and the model `{0}` has no price. Set its price, or limit tokens instead")]
     NoPrice(Text),
-    /// A share of the context window is limited (compact_at), but the window of the default model is unknown.
     #[error(
         "compact_at needs a context window, and that of the model `{0}` is unknown. Set it in `llm.context_windows`, or remove the limit"
     )]
     NoWindow(Text),
     #[error(transparent)]
     ToolOptions(#[from] BadToolOptions),
-    /// The journal could not be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
-    /// The workspace could not be opened.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// Limits or policy cannot be written as JSON.
     #[error("limits or policy cannot be recorded: {0}")]
     Unrecordable(#[from] serde_json::Error),
     #[error(transparent)]

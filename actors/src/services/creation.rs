@@ -32,8 +32,7 @@ impl NewService {
     }
 }
 
-/// Returns the limits of a service, with a wall-clock limit. A service does not park at a provider's limit. The run
-/// that waits for its compaction parks instead.
+/// Returns the limits of a service. It does not park at a provider's limit: the run that waits for it does.
 fn cap_limits(
     state: &State,
     limits: &Interned<Limits>,

@@ -67,7 +67,6 @@ pub(crate) type SummaryResult = Result<Summary, Unsummarised>;
 /// A compaction that a model call waits for.
 pub(crate) struct DueCompaction {
     pub(crate) root: SessionId,
-    /// The creation record of the service session.
     pub(crate) created: SessionCreated,
     /// The history to summarise.
     pub(crate) text: Text,
@@ -111,8 +110,7 @@ impl Drop for ServiceGuard {
     }
 }
 
-/// Maximum number of attempts at a session's title. Each one follows the reset of the limit at which the previous
-/// attempt failed.
+/// Maximum number of attempts at a title, each after the reset of the limit at which the last one failed.
 const MAX_TITLES: usize = 5;
 
 /// A title that may be due.
@@ -132,7 +130,6 @@ pub(crate) struct ServiceSignal {
 }
 
 impl ServiceSignal {
-    /// Returns the effect of `records`, which led to `state`.
     pub(crate) fn of(state: &State, records: &[Record]) -> Self {
         let mut signal = Self::default();
         for record in records {
@@ -150,7 +147,6 @@ fn needs_title(state: &State) -> bool {
     state.created.place == Place::Root && !state.is_titled()
 }
 
-/// Returns the title that may be due after `record`. The end of a run may retry one that was requested before.
 fn due_title(state: &State, record: &Record) -> Option<DueTitle> {
     let is_end = matches!(record, Record::RunEnded(_));
     let first = if let Record::InputAccepted(input) = record
@@ -226,8 +222,7 @@ impl Services {
         Some(ServiceGuard { services: Arc::clone(self), session, no, stop })
     }
 
-    /// Starts a compaction that a model call waits for. Another compaction of the session, by request or from an earlier activation, ends. `None` if
-    /// the runtime stops.
+    /// Starts a compaction that a model call waits for; any other of the session ends. `None` if the runtime stops.
     pub(crate) fn compact_by_service(
         self: &Arc<Self>,
         session: SessionId,
@@ -249,9 +244,7 @@ impl Services {
         of_session.flat_map(|(_, all)| all).for_each(|one| one.stop.cancel());
     }
 
-    /// Waits until no service of `session` is running, or no service at all.
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
+    /// Waits until no service of `session` is running, or no service at all. Cancel safe.
     pub(crate) async fn done(&self, session: Option<SessionId>) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());

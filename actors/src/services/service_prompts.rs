@@ -90,7 +90,6 @@ fn conversation(messages: &[Message], limits: &TranscriptLimits) -> Option<Strin
     Some(text)
 }
 
-/// Returns whether there are no messages since the last summary.
 pub(crate) fn is_summarised(state: &State) -> bool {
     let upto = state.summary.as_ref().map_or(Seq(0), |summary| summary.upto);
     let newer = |message: &Message| match message {

@@ -139,7 +139,6 @@ impl Agents {
 
     /// Returns the worktree of a new session, if it gets one of its own. `own` is the isolation of its agent, `requested` that of the call. The
     /// decision records what the worktree was created from.
-    ///
     /// # Errors
     /// The reason why the session cannot be started like this.
     pub(crate) fn own_worktree(

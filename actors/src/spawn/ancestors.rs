@@ -21,7 +21,6 @@ const UNKNOWN_AGENT: &str = "";
 
 impl Agents {
     /// Returns the agents of the ancestors of `state`'s session, sorted.
-    ///
     /// The result is empty if the parent is not durable yet: then both were created since the host started, and the ceiling has the current
     /// permissions of all ancestors.
     pub(crate) fn ancestor_agents(&self, state: &State) -> Arc<[Text]> {
@@ -73,7 +72,6 @@ impl Agents {
     }
 
     /// Returns what `child` of `parent` has beyond `authority` and the tools `only`; `None` if nothing.
-    ///
     /// A child keeps the permissions that its caller had when it started the child. A stricter agent may answer in the caller's session now.
     pub(crate) fn excess(
         &self,
@@ -90,7 +88,6 @@ impl Agents {
 
     /// Returns what `other` has beyond `authority` and the tools of `own`; `None` if nothing. Both are children of `parent`, and `authority` is that
     /// of `own`.
-    ///
     /// The parent may have started `own` while a stricter agent answered, and `other` while a wider one did.
     pub(crate) fn sibling_excess(
         &self,

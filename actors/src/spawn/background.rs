@@ -86,7 +86,6 @@ pub(crate) fn find_process(state: &State, named: &str, child: Result<SessionId, 
     }
 }
 
-/// Returns whether a call starts a background process.
 pub(crate) fn is_process(parsed: &Parsed) -> bool {
     matches!(parsed, Parsed::Spawn(Opening::Start(start)) if *start.agent == *AGENT)
 }
@@ -96,7 +95,6 @@ pub(crate) fn max_processes(state: &State) -> u32 {
     state.limits.live_runs.saturating_sub(1).max(1)
 }
 
-/// Returns the refusal of a process if its tree already has `most`.
 pub(crate) fn too_many(most: u32) -> Refusal {
     let message = format!(
         "not started: {most} background processes of this tree run already, and the limit is one less than `live_runs`: stop one of \
@@ -105,7 +103,6 @@ pub(crate) fn too_many(most: u32) -> Refusal {
     Refusal { kind: ToolErrorKind::Limit, message: message.into() }
 }
 
-/// The model of process sessions.
 pub(crate) struct ProcessModel;
 
 impl Model for ProcessModel {
@@ -134,8 +131,7 @@ impl Model for ProcessModel {
     }
 }
 
-/// Returns the process model's answer. Only the first turn `starts` the command, because a rollback may leave a message
-/// of a person as the whole transcript.
+/// Returns the process model's answer. Only the first turn `starts`: a rollback may leave a message as transcript.
 fn answer(messages: &[Message], starts: bool, can_poll: bool) -> Answer {
     let call = |tool: &str, args: serde_json::Value| ToolCall {
         provider_id: "process".into(),

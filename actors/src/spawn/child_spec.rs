@@ -45,7 +45,6 @@ impl ChildSpec {
     }
 }
 
-/// An agent that this host does not know.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown agent `{name}`; known agents: {known}")]
 pub(crate) struct UnknownAgent {
@@ -125,8 +124,7 @@ impl Agents {
         Ok(template)
     }
 
-    /// Returns the prompt of a session from `template` with `authority` that is offered `only` these tools. It omits files and skills that the
-    /// session may not read.
+    /// Returns the prompt of a session from `template`, without files and skills that it may not read.
     pub(crate) fn system_under(
         &self,
         template: &Template,
@@ -145,8 +143,7 @@ impl Agents {
         Interned::new(self.assemble_prompt(parts, manifest, caller, (self.dialects.offered(), *source)).system)
     }
 
-    /// Returns the skills that a session may read (none if it is not offered their tool), and those whose texts are in
-    /// its prompt.
+    /// Returns the skills that a session may read, none without their tool, and those whose texts its prompt has.
     fn readable_skills(&self, of: Caller<'_>, manifest: &Manifest) -> [Vec<Arc<Skill>>; 2] {
         if self.skills.all().next().is_none() {
             return [Vec::new(), Vec::new()];
@@ -299,8 +296,7 @@ impl Agents {
         }
     }
 
-    /// Returns the tools whose schemas the call requests in the first message, and those that the child is not offered. A child with many tools is
-    /// shown the requested ones in full and discovers the others.
+    /// Returns the tools whose schemas the call requests in the first message, and those that the child is not offered.
     fn prefetch_tools(
         &self,
         request: &StartRequest,

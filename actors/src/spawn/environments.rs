@@ -42,8 +42,7 @@ struct Loaded {
     home: Arc<Agents>,
     by_key: HashMap<EnvironmentKey, Arc<Agents>>,
     by_root: HashMap<SessionId, Arc<Agents>, FixedState>,
-    /// Roots that this process opened in its own environment, or keeps there by an option. The options of this process
-    /// apply instead of those in their first records. Each root has the agents of its opening.
+    /// Roots of this process's own environment, whose options replace their records'; each with its opening's agents.
     home_root: HashMap<SessionId, Arc<Agents>, FixedState>,
     /// Agents that the host registered, and names that it removed. They apply to every environment that is loaded later.
     registered: BTreeMap<Text, Option<Arc<Manifest>>>,
@@ -72,7 +71,6 @@ impl Environments {
         Arc::clone(&self.lock_loaded().home)
     }
 
-    /// Returns the number of reloads.
     pub(crate) fn reloads(&self) -> u64 {
         self.reloads.load(Ordering::Acquire)
     }

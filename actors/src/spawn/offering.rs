@@ -57,8 +57,7 @@ impl Agents {
         offer
     }
 
-    /// Returns the dialects of `state`'s session. A session that no call started has the host's; others have the recorded ones that the host still
-    /// has.
+    /// Returns the dialects of `state`'s session: the host's, or the recorded ones that the host still has.
     fn dialects_of(&self, state: &State) -> Vec<Dialect> {
         let host = self.dialects.offered().iter().copied();
         match state.created.place {
@@ -250,8 +249,7 @@ impl Agents {
         offer.opens.read(tool, args)
     }
 
-    /// Returns the recorded access of a parsed call, and whether it needs an approval given `always`, which is not known when an answer is
-    /// classified.
+    /// Returns the recorded access of a parsed call, and whether it needs an approval given `always`.
     pub(crate) fn required_access(
         &self,
         offer: &ToolSet,

@@ -16,7 +16,6 @@ use subtend_tools::tool::Tool;
 
 use crate::spawn::agents::Agents;
 
-/// Invalid tool options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToolOptions {
     /// The tool is unknown, or has no options.
@@ -26,7 +25,6 @@ pub enum BadToolOptions {
         /// The tools that have options, as one text.
         known: String,
     },
-    /// An option has an invalid value.
     #[error("the options of the tool `{tool}` cannot be used: {why}")]
     Bad { tool: Text, why: BadOption },
 }

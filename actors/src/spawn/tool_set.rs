@@ -24,8 +24,7 @@ pub(crate) struct ToolSet {
     pub(crate) agent: Text,
     /// True if an approver was attached. Otherwise tools that need an approval are hidden from the model.
     pub(crate) attended: bool,
-    /// The authority at use: the intersection of the ceiling, the current policy, the manifest and the ancestors'
-    /// permissions.
+    /// The intersection of the ceiling, the current policy, the manifest and the ancestors' permissions.
     pub(crate) authority: Arc<Authority>,
     pub(crate) only: Option<Vec<Text>>,
     /// The runs that a session may open, including agents that need an approval.
@@ -94,7 +93,6 @@ impl ToolSet {
     }
 }
 
-/// The target of a call in a session with discovery.
 pub(crate) enum CallTarget {
     Plain,
     Used(String, String),

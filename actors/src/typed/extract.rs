@@ -3,7 +3,6 @@
 use serde::de::IgnoredAny;
 
 /// Returns the only JSON value in `text`: the whole text, its only fenced block, or the part from the first brace to the last.
-///
 /// Only the position is flexible: the value must be valid JSON.
 pub(super) fn json(text: &str) -> Result<&str, String> {
     let text = text.trim();

@@ -1,5 +1,3 @@
-//! Runs in flight at a start.
-
 /// How the start handles a run that was in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtBoot {

@@ -1,5 +1,3 @@
-//! The result of a control.
-
 use subtend_session::effect::Reply;
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::Outcome;

@@ -1,5 +1,3 @@
-//! The end of a run.
-
 use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::{RunNo, SessionId, Text};
 use subtend_session::outcome::Outcome;
@@ -20,7 +18,6 @@ pub struct Ended {
 
 impl Ended {
     /// Returns the end of a run from the journal; `None` while it is in flight.
-    ///
     /// # Errors
     /// The error of reading the session.
     pub fn read(journal: &Journal, session: SessionId, run: RunNo) -> Result<Option<Self>, ReadError> {

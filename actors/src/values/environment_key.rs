@@ -1,5 +1,3 @@
-//! The identity of an environment.
-
 use subtend_session::ids::Text;
 use subtend_session::record::SessionCreated;
 
@@ -19,7 +17,6 @@ pub struct EnvironmentKey {
 }
 
 impl EnvironmentKey {
-    /// Returns the key of the tree below `root`.
     pub fn of(root: &SessionCreated) -> Self {
         Self {
             workspace: root.workspace.clone(),

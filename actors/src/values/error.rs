@@ -1,5 +1,3 @@
-//! Errors of handles.
-
 use subtend_session::effect::Rejection;
 use subtend_session::ids::{RunNo, SessionId};
 
@@ -18,7 +16,6 @@ pub enum SendError {
     Refused(String),
 }
 
-/// The reason why a wait or a control failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The runtime is shutting down or its store failed; the run is in the journal.
@@ -79,7 +76,6 @@ impl From<WaitError> for ControlError {
     }
 }
 
-/// The reason why the runtime no longer answers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stopped {
     #[error("the runtime is shut down; runs in flight are in the journal")]

@@ -1,5 +1,3 @@
-//! Options of a runtime.
-
 use std::time::Duration;
 
 use subtend_supervision::Intensity;

@@ -1,5 +1,3 @@
-//! Entries of a session's queue.
-
 use serde::Serialize;
 use subtend_session::ids::{InputId, Seq, Text};
 use subtend_session::record::{From, InputAccepted, Lane, Notice};

@@ -10,7 +10,6 @@ use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, Seq, Text, TurnNo};
 use subtend_session::record::{AnsweredBy, AskVerdict, Record, ToolCall};
 
-/// One decision of the authority or of an approver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub seq: Seq,

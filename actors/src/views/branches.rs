@@ -1,5 +1,3 @@
-//! Branch objects of a session.
-
 use subtend_journal::{Journal, ReadError};
 use subtend_session::dialect::branch_state;
 use subtend_session::ids::{CallId, MsgRef, Seq, SessionId, Short, Text};
@@ -40,9 +38,7 @@ pub struct BranchInfo {
     pub outcome: Option<OutcomeKind>,
     /// Number of answered turns of all its runs.
     pub iterations: u32,
-    /// Unix time in ms at which it was created.
     pub created_ms: i64,
-    /// Unix time in ms of its last change.
     pub updated_ms: i64,
     /// The metadata: a JSON object as text.
     pub metadata: Option<Text>,

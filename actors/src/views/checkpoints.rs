@@ -37,7 +37,6 @@ pub struct UnrecordedWrite {
 struct KnownCalls {
     /// The session whose worktree this one works in.
     worktree: Option<SessionId>,
-    /// The owner of each run.
     runs: BTreeMap<RunNo, Owner>,
     completed: BTreeSet<RunNo>,
     results: BTreeMap<(RunNo, CallId), (Seq, CallEnd)>,
@@ -69,7 +68,6 @@ impl KnownCalls {
 }
 
 /// Returns the file changes of a restore to `point`, and the run that it belongs to. Blocks.
-///
 /// # Errors
 /// [`ControlError::Working`] if a session whose files would be restored has a run in flight.
 pub(crate) fn restore_plan(
@@ -105,7 +103,6 @@ pub(crate) fn restore_plan(
     Ok((run, checkpoints.plan(&all, &of.into_keys().collect())))
 }
 
-/// Returns whether a restore undoes the call of a checkpoint.
 fn is_undone(
     session: SessionId,
     known: &BTreeMap<SessionId, KnownCalls>,
@@ -160,7 +157,6 @@ fn is_undone(
 }
 
 /// Returns the runs of a session that are rolled back.
-///
 /// # Errors
 /// If its records cannot be read.
 pub fn rolled_back(journal: &Journal, session: SessionId) -> Result<BTreeSet<RunNo>, ReadError> {
@@ -183,7 +179,6 @@ pub(crate) fn below(journal: &Journal, session: SessionId) -> Result<Vec<Session
 }
 
 /// Returns the writes of a session whose results are missing in the journal. With `open`, includes those of calls without any result. Blocks.
-///
 /// # Errors
 /// The error of reading the journal or a checkpoint.
 pub fn unrecorded(

@@ -12,13 +12,8 @@ use crate::runtime::Runtime;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// Several sessions match.
     #[error("{name:?} matches {} sessions. Give more of the id, or a path", among.len())]
-    Ambiguous {
-        name: String,
-        /// The matching sessions.
-        among: Vec<SessionId>,
-    },
+    Ambiguous { name: String, among: Vec<SessionId> },
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -117,8 +112,7 @@ mod tests {
         (id(n), serde_json::from_value(head).expect("a head"))
     }
 
-    /// A client with a token names a session in a path of megabytes. Reading each head for each part would take minutes. The control: a path of
-    /// three levels.
+    /// Reading each head for each part of a path of megabytes would take minutes. The control: three levels.
     #[test]
     fn path_of_many_parts_takes_bounded_time() {
         let children = (4..10_000).map(|n| head(n, Some(1)));

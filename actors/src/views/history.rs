@@ -36,7 +36,6 @@ pub struct History {
     pub clock: WorkClock,
     /// Unix time in ms of the reset of the provider's limit at which the run in flight is parked.
     pub limited_until: Option<i64>,
-    /// Unix time in ms at which the session was created.
     pub created_ms: Option<i64>,
     /// The result of the last run, truncated to what an owner receives; `None` without an outcome.
     pub result: Option<Text>,
@@ -64,14 +63,12 @@ impl History {
         Ok(history)
     }
 
-    /// Summarises a whole journal.
     pub fn of(records: &[Stored]) -> Self {
         let mut history = Self::default();
         records.iter().for_each(|stored| history.add(stored));
         history
     }
 
-    /// Adds the next record.
     pub fn add(&mut self, stored: &Stored) {
         self.created_ms.get_or_insert(stored.at_ms);
         if let Some(worked) = self.clock.add(stored) {

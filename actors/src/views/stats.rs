@@ -1,5 +1,3 @@
-//! Counts of the runtime's live objects.
-
 use crate::runtime::Runtime;
 
 /// Counts of the runtime's live objects. All are zero when it is idle and its sessions have left memory.
@@ -22,7 +20,6 @@ pub struct RuntimeStats {
 }
 
 impl Runtime {
-    /// Counts the live objects, one kind after another.
     pub fn stats(&self) -> RuntimeStats {
         let components = &self.components;
         RuntimeStats {

@@ -43,7 +43,6 @@ impl TaskStatus {
         self.into()
     }
 
-    /// Returns the status for the phase of a run.
     pub fn of(phase: Phase, last: Option<OutcomeKind>) -> Self {
         match phase {
             Phase::Queued => Self::Pending,
@@ -73,11 +72,9 @@ impl TaskStatus {
 /// Filters a task list; the default lists all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
-    /// Lists only tasks with this status.
     pub status: Option<TaskStatus>,
     /// Lists only tasks started by this session.
     pub parent: Option<SessionId>,
-    /// Lists only the task of this session.
     pub session: Option<SessionId>,
     /// Lists only tasks older than this position: the creation time and the session of the last task of the previous page.
     pub before: Option<(i64, SessionId)>,
@@ -94,7 +91,6 @@ const SHORTENED_BYTES: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub session: SessionId,
-    /// Its short name, unique among its siblings.
     pub short: Short,
     /// The session that started it; `None` for a task of the host.
     pub parent: Option<SessionId>,
@@ -112,9 +108,7 @@ pub struct Task {
     pub result: Option<Text>,
     /// The metadata after the last merge, as JSON text.
     pub metadata: Option<Text>,
-    /// Unix time in ms at which it was created.
     pub created_ms: i64,
-    /// Unix time in ms of its last record.
     pub updated_ms: i64,
     /// Unix time in ms at which the last run ended; `None` without an outcome.
     pub ended_ms: Option<i64>,
@@ -283,8 +277,7 @@ impl Assigned {
 /// Key of the prompt of a task whose id the caller chose.
 const PROMPT_KEY: &str = "prompt";
 
-/// Sends a task its prompt. The key makes the start repeatable, for a caller that missed the receipt. A new task is deleted if its
-/// prompt is refused, since it would stay pending.
+/// Sends a task its prompt, repeatably under the key. A new task whose prompt is refused is deleted, not pending.
 async fn send_prompt(
     task: &SessionHandle,
     prompt: Text,
@@ -346,7 +339,6 @@ impl SessionHandle {
         send_prompt(&task, prompt, is_repeatable, known.is_none()).await
     }
 
-    /// Creates the session of a task.
     async fn child_for(&self, mut options: BranchOptions, prompt: &Text) -> Result<Self, PromptError> {
         let state = self.state().await?;
         let agents = self.sessions.usable(&state)?;

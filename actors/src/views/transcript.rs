@@ -31,12 +31,10 @@ mod minion;
 /// The actions in the summary of a session's permissions.
 pub const ACTIONS: [&str; 5] = ["fs.read", "fs.write", "net.fetch", "net.search", "shell.run"];
 
-/// The transcript of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Transcript {
     #[serde(flatten)]
     pub header: Header,
-    /// Its entries, in order.
     pub entries: Vec<ShownEntry>,
     /// The last record that was read.
     #[serde(skip)]
@@ -46,14 +44,11 @@ pub struct Transcript {
     pub next: Option<Seq>,
 }
 
-/// The header of a transcript.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     pub id: SessionId,
-    /// Its name among its siblings.
     pub short: Short,
     pub agent: Text,
-    /// The version of the agent.
     pub agent_hash: Option<Hash>,
     pub model: Option<Text>,
     pub parent: Option<SessionId>,
@@ -78,7 +73,6 @@ pub struct Header {
     pub imported: bool,
     /// The highest verdict of each action under the ceiling.
     pub rights: BTreeMap<Text, Verdict>,
-    /// Unix time in ms at which the session was created.
     pub created_ms: i64,
     /// Metadata of the client.
     pub metadata: Value,
@@ -111,7 +105,6 @@ fn verify_hint(error: &ReadError) -> &'static str {
     }
 }
 
-/// The reason why a transcript cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TranscriptError {
     #[error("{0}{verify}", verify = verify_hint(.0))]
@@ -138,7 +131,6 @@ impl Transcript {
 
 impl SessionHandle {
     /// Reads the transcript as [`Transcript::read`] does, without waking the session.
-    ///
     /// # Errors
     /// [`TranscriptError`].
     pub async fn transcript(&self, how: TranscriptReading) -> Result<Transcript, TranscriptError> {
@@ -204,8 +196,7 @@ struct TranscriptReader<'a> {
 }
 
 impl TranscriptReader<'_> {
-    /// Reads a session. Transcripts of children without a row of their own are included in the calls that started them,
-    /// except those in `seen`: a damaged store may hold a cycle.
+    /// Reads a session, with children without a row in their calls, except `seen`: a damaged store may hold a cycle.
     fn read(
         &self,
         id: SessionId,

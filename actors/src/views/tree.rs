@@ -21,7 +21,6 @@ const MAX_TITLE_CHARS: usize = 60;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
     pub id: SessionId,
-    /// Its short name, unique among its siblings.
     pub short: Short,
     pub agent: Text,
     /// The title, or the start of the first input.
@@ -50,7 +49,6 @@ pub struct Tree {
     pub children: Vec<Tree>,
 }
 
-/// The reason why a tree cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     #[error("the tree cannot be read: {0}")]

@@ -28,9 +28,7 @@ pub struct UsageView {
     pub recorded: u64,
     /// Size in bytes of the journals of the session and of all sessions below it.
     pub recorded_below: u64,
-    /// Unix time in ms at which the session was created.
     pub created_ms: i64,
-    /// Unix time in ms of the last record.
     pub updated_ms: i64,
 }
 
@@ -43,7 +41,6 @@ pub struct ContextShare {
     pub window: Option<u64>,
 }
 
-/// The usage of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildUsage {
     pub session: SessionId,
@@ -53,7 +50,6 @@ pub struct ChildUsage {
     pub own: Usage,
     /// The used part of its model's context at its last answer; `None` before the first.
     pub context: Option<ContextShare>,
-    /// Size of the journal in bytes, as the store encodes it.
     pub recorded: u64,
 }
 

@@ -1,5 +1,3 @@
-//! Branches as objects: their task, their iterations and their metadata.
-
 use super::*;
 
 /// B1, G4, K8: the branch object has the parent's messages and call, and the states of the `subagent` tool.

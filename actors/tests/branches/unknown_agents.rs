@@ -1,5 +1,3 @@
-//! Branches of sessions whose agents the host does not know.
-
 use super::*;
 
 /// Returns the creation record of a branch that continues with the agent recorded in `of_session`.

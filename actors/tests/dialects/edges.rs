@@ -1,5 +1,4 @@
-//! Edge cases of the dialects: links, long lists, control characters, running branches, several dialects in one
-//! session.
+//! Edge cases of the dialects: links, long lists, control characters, running branches, several dialects.
 
 use super::*;
 

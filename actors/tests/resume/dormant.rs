@@ -1,5 +1,3 @@
-//! Dormant runs, which do not change until an input concerns them.
-
 use super::*;
 
 /// Listing or changing a queue and creating a branch do not wake a dormant run. A cancel ends it and keeps its queued inputs.

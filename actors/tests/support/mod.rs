@@ -107,7 +107,6 @@ pub fn text(text: &str) -> Answer {
     Answer::of_text(text)
 }
 
-/// Returns an answer with tool calls.
 pub fn calls(calls: impl IntoIterator<Item = (&'static str, Value)>) -> Answer {
     let calls = calls
         .into_iter()
@@ -125,7 +124,6 @@ pub fn answers(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count()
 }
 
-/// Returns the first user message.
 pub fn prompt(request: &Request) -> String {
     let first = request.messages.iter().find_map(|message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -134,7 +132,6 @@ pub fn prompt(request: &Request) -> String {
     first.unwrap_or_default()
 }
 
-/// Returns the last user message.
 pub fn last_user(request: &Request) -> String {
     let user = |message: &Message| match message {
         Message::User { text, .. } => Some(text.to_string()),
@@ -147,7 +144,6 @@ pub fn user_messages(request: &Request) -> usize {
     request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
 }
 
-/// Returns the kind of each message.
 pub fn kinds_of(request: &Request) -> Vec<&'static str> {
     let word = |message: &Message| match message {
         Message::User { .. } => "user",
@@ -225,7 +221,6 @@ pub async fn shut(runtime: Runtime) {
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }
 
-/// Returns the results of all calls in the request, in order.
 pub fn results(request: &Request) -> Vec<String> {
     let result = |message: &Message| match message {
         Message::Result { content, .. } => Some(content.to_string()),

@@ -10,7 +10,6 @@ pub fn offering(journal: &Journal, offered: &[Dialect]) -> Builder {
     builder(journal).dialects(dialects).tools(tools([noop("lookup"), noop("write")]))
 }
 
-/// Returns the synthetic completions in the request.
 pub fn notices(request: &Request) -> Vec<String> {
     let notice = |message: &Message| match message {
         Message::Notice { text, .. } => Some(text.to_string()),
@@ -26,8 +25,7 @@ pub fn parsed(text: &str) -> Value {
 /// Time that a child takes if its prompt starts with `slow`.
 pub const SLOW: Duration = Duration::from_secs(45);
 
-/// Runs one conversation in a runtime that offers `offers`: `root` answers the person's session, `child` all others. Returns the last request of the
-/// root.
+/// Runs a conversation: `root` answers the person's session, `child` all others. Returns the root's last request.
 pub async fn converse<R, C>(offers: &[Dialect], root: R, child: C) -> (Journal, Runtime, SessionHandle, Request)
 where
     R: Fn(&Request, usize) -> Answer + Send + Sync + 'static,

@@ -1,5 +1,3 @@
-//! Recounts the usage of a root run from the records of all runs it owns.
-
 use std::collections::BTreeSet;
 
 use subtend_journal::{ReadError, Stored};
@@ -27,7 +25,6 @@ struct UnsettledAttempt {
 
 impl ModelCalls {
     /// Recounts the usage of `root` from the records of every session with runs that it owns.
-    ///
     /// The result is never below the account at the crash: an unreliable cost counts at least its reservation. Unreadable sessions are skipped, so
     /// that one does not block the others.
     pub(crate) fn recount(&self, models: &Models, root: RunKey) -> Result<Recount, ReadError> {

@@ -14,7 +14,6 @@ const MAX_BYTES: u64 = 32 << 20;
 /// Minimum bytes of a large event. The capacity of the channel bounds smaller ones.
 const LARGE: u64 = 4 << 10;
 
-/// An event in the channel.
 #[derive(Debug)]
 pub(crate) struct EventSlot {
     pub(crate) root: SessionId,
@@ -24,7 +23,6 @@ pub(crate) struct EventSlot {
 }
 
 impl EventSlot {
-    /// Returns the event, unless it was dropped.
     pub(crate) fn event(&self) -> Option<Event> {
         let what = self.lock().clone()?;
         Some(Event { root: self.root, session: self.session, what })
@@ -39,7 +37,6 @@ pub(crate) struct EventSender {
     events: broadcast::Sender<Arc<EventSlot>>,
     /// The latest large events with their bytes, oldest first. An event is gone once every reader has taken it.
     large: VecDeque<(Weak<EventSlot>, u64)>,
-    /// The sum of the bytes in `large`.
     bytes: u64,
 }
 
@@ -150,8 +147,7 @@ mod tests {
         assert_eq!((sender.bytes, sender.large.len()), (33 << 20, 1));
     }
 
-    /// Regression test: a stalled reader held 8,192 pieces of up to 8 MiB. Controls: a reader that keeps up receives
-    /// all pieces, and so does a slow reader of small pieces.
+    /// Regression test: a stalled reader held 8,192 pieces of up to 8 MiB. Controls: a fast reader, small pieces.
     #[test]
     fn slow_reader_holds_a_bounded_number_of_bytes() {
         let mut sender = EventSender::new(8_192);

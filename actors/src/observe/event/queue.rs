@@ -8,7 +8,6 @@ use subtend_session::record::{Carrier, Hold, Lane, QueueChange, Record};
 
 use crate::values::queue_entry::{QueueEntry, QueueKind};
 
-/// A change of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum QueueEvent {
@@ -75,7 +74,6 @@ impl QueueEvents {
         self.held
     }
 
-    /// Adds the next record.
     pub fn add(&mut self, seq: Seq, record: &Record) -> Vec<QueueEvent> {
         match record {
             Record::InputAccepted(input) => return self.on_accepted(QueueEntry::of(input, seq)),

@@ -12,7 +12,6 @@ use super::StartRecovery;
 
 impl StartRecovery {
     /// Returns the sessions with a run in flight below a run that closes with its whole tree.
-    ///
     /// That run had handled the cancel, but the runs it owns may not have received it. The journal of the closing run
     /// shows the cancel, and the sweep ends the owned runs first.
     pub(super) fn runs_in_cancelled_trees(

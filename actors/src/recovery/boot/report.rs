@@ -35,14 +35,11 @@ pub struct BootReport {
     pub unrecorded: Vec<UnrecordedWrite>,
     /// Failures; their sessions remain as they are. `verify` explains damage.
     pub failures: Vec<BootFailure>,
-    /// Duration in milliseconds.
     pub took_ms: u64,
 }
 
-/// A failure of the boot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct BootFailure {
-    /// The affected session, if known.
     pub session: Option<SessionId>,
     pub why: String,
 }

@@ -1,5 +1,4 @@
 //! Runs that resume after a restart of the host.
-//!
 //! A run resumes if it and all its owners have `on_restart: resume`, or are parked at a provider's limit and wait for
 //! nothing else. No run of an imported session resumes, because its export may hold approvals that no approver of this
 //! store gave.
@@ -18,13 +17,10 @@ use super::{BootSteps, StartRecovery};
 use crate::cell::slots::pool;
 use crate::values::at_boot::{AtBoot, Lost};
 
-/// Maximum number of starts of a running run without a new record. After that the run fails, since its first step
-/// crashes its host.
+/// Maximum number of starts of a running run without a new record. Then it fails: its first step crashes its host.
 const MAX_STARTS: u32 = 2;
 
-/// Returns the owner depth of each run. An owned run is deeper than its owner, even if its session is a branch of the
-/// same depth.
-///
+/// Returns the owner depth of each run: an owned run is deeper than its owner, even in a branch of the same depth.
 /// Each row is visited once: an import may bring a long chain of owners.
 pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u32> {
     let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
@@ -51,7 +47,6 @@ pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap
 
 /// Returns the runs in flight that the next start resumes, and those that remain queued. The start ends all others as
 /// lost. A run that gets no slot or cannot be read does not resume, which only the start can tell.
-///
 /// # Errors
 /// If the rows of the runs in flight cannot be read.
 pub fn preview_recovery(journal: &Journal) -> Result<(BTreeSet<SessionId>, BTreeSet<SessionId>), ReadError> {
@@ -94,7 +89,6 @@ fn resuming_runs<E>(
 
 impl StartRecovery {
     /// Decides how each run in flight is handled.
-    ///
     /// A resumed run gets its token, account and slot before any work starts, owners first: a run with an unknown owner
     /// would start cancelled, and new work must not take the slot of a resumed run.
     pub(super) fn plan_recovery(
@@ -105,8 +99,7 @@ impl StartRecovery {
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
         let resuming_runs = resuming_runs(inflight, levels, |session, row| {
             let readmitted = self.readmit(session, row)?;
-            // A resumed run is counted when it is activated, and a dormant run now, because nothing else is done for
-            // it.
+            // A resumed run is counted at its activation; a dormant one now, because nothing else is done for it.
             if self.takeover.resumes {
                 at.report()
             } else {

@@ -15,17 +15,12 @@ pub struct Branch {
     pub r#type: BranchKind,
     /// True if its model sees the parent's messages before the branch.
     pub inherit_context: bool,
-    /// The user message that the parent was processing.
     pub parent_message: MsgRef,
-    /// The answer of the parent that it branches from.
     pub assistant_message: Option<MsgRef>,
-    /// The parent's call that started it.
     pub call: Option<CallId>,
-    /// The task of the child.
     pub task: Option<Text>,
     /// The state, in the words of the `subagent` tool.
     pub state: Option<Text>,
-    /// Number of answered turns of all its runs.
     pub iterations: u32,
     /// Unix time in ms at which it was created.
     pub created: i64,

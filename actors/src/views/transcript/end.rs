@@ -6,10 +6,8 @@ use subtend_session::ids::{RunNo, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::{Notice, Record};
 
-/// The end of an owned run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnedEnd {
-    /// The child.
     pub child: SessionId,
     /// The run; absent if the child refused to continue.
     #[serde(skip)]

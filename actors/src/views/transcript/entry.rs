@@ -12,7 +12,6 @@ use super::Transcript;
 use super::end::OwnedEnd;
 use super::minion::Minion;
 
-/// An entry of a transcript.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Entry {
@@ -42,7 +41,6 @@ pub enum Entry {
         seq: Seq,
         text: Option<Text>,
         calls: Vec<CallEntry>,
-        /// The agent that answered.
         agent: Option<Text>,
         /// The model that answered, with its provider: the server's name for it, or the session's.
         model: Option<Text>,
@@ -62,7 +60,6 @@ pub enum Entry {
         /// The provider's message.
         message: Text,
         usage: Option<Usage>,
-        /// Milliseconds for which the call waited for a permit of its model.
         #[serde(default, skip_serializing_if = "is_zero")]
         queued_ms: u64,
     },
@@ -70,12 +67,10 @@ pub enum Entry {
     Notice {
         ends: Vec<OwnedEnd>,
     },
-    /// The run is held.
     Held {
         run: RunNo,
         why: Hold,
     },
-    /// The run ended.
     Ended {
         run: RunNo,
         outcome: Outcome,
@@ -204,7 +199,6 @@ pub struct ShownEntry {
     pub compacted: bool,
 }
 
-/// One call of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallEntry {
     pub call: CallId,
@@ -234,17 +228,14 @@ pub struct CallEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NestedTranscript {
-    /// The child's transcript.
     Transcript(Box<Transcript>),
     /// The reason why it cannot be read.
     Unreadable(String),
 }
 
-/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallOutcome {
-    /// A result of the tool.
     Result {
         end: CallEnd,
         content: Text,

@@ -22,7 +22,6 @@ pub(super) fn creation(records: &[Stored]) -> Option<&SessionCreated> {
     })
 }
 
-/// Returns the last summary.
 pub(super) fn summary(records: &[Stored]) -> Option<Text> {
     records.iter().rev().find_map(|stored| {
         let Record::SummarySet(set) = &stored.record else { return None };
@@ -30,7 +29,6 @@ pub(super) fn summary(records: &[Stored]) -> Option<Text> {
     })
 }
 
-/// Returns all entries, in order.
 pub(super) fn entries(records: &[Stored]) -> Vec<ShownEntry> {
     let mut builder = EntryBuilder::default();
     records.iter().for_each(|stored| builder.add(stored));

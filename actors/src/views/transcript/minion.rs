@@ -32,11 +32,9 @@ pub struct Activity {
     pub groups: Vec<Group>,
 }
 
-/// Blocks of one category.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     pub category: Category,
-    /// The blocks of the group, in order.
     pub blocks: Vec<Block>,
 }
 
@@ -44,7 +42,6 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
-    /// The text of the minion.
     Text,
     /// Calls of tools and their results.
     Backstage,
@@ -54,20 +51,9 @@ pub enum Category {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Block {
-    Text {
-        text: Text,
-    },
-    ToolUse {
-        call: CallId,
-        tool: Text,
-        /// The arguments, as the model wrote them.
-        args: Text,
-    },
-    ToolResult {
-        call: CallId,
-        error: bool,
-        content: Text,
-    },
+    Text { text: Text },
+    ToolUse { call: CallId, tool: Text, args: Text },
+    ToolResult { call: CallId, error: bool, content: Text },
 }
 
 impl Minion {
