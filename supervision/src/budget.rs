@@ -28,7 +28,6 @@ use waiting::RequestKey;
 /// Default time that a request waits for other reservations to close.
 pub const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Tokens and money.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spend {
     /// Input and output tokens.
@@ -41,7 +40,6 @@ pub struct Spend {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpendLimit {
     pub tokens: Option<u64>,
-    /// Millionths of a US dollar.
     pub cost_micro: Option<u64>,
 }
 
@@ -52,7 +50,6 @@ pub enum Currency {
     Money,
 }
 
-/// Answer to a request.
 #[derive(Debug)]
 pub enum BudgetAnswer<K: Copy + Eq + Hash> {
     /// The request fits, and the call may be made.
@@ -107,7 +104,6 @@ impl<K> fmt::Debug for Budgets<K> {
 }
 
 impl<K> Budgets<K> {
-    /// Creates accounts whose requests wait for `max_wait` at most.
     pub fn new(max_wait: Duration) -> Self {
         let state = BudgetState {
             accounts: HashMap::default(),
@@ -120,7 +116,6 @@ impl<K> Budgets<K> {
 }
 
 impl<K: Copy + Eq + Hash> Budgets<K> {
-    /// Opens the account of `root`, unless it is open.
     pub fn open(&self, root: K) {
         let mut state = self.shared.state.lock();
         let number = state.next_number();
@@ -189,12 +184,10 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
         self.shared.state.lock().accounts.get(&root).map_or_else(Spend::default, |account| account.settled)
     }
 
-    /// Returns the reserved spending of `root`.
     pub fn outstanding(&self, root: K) -> Spend {
         self.shared.state.lock().accounts.get(&root).map_or_else(Spend::default, |account| account.outstanding)
     }
 
-    /// Returns the number of waiting requests of `root`.
     pub fn waiting(&self, root: K) -> usize {
         self.shared.state.lock().accounts.get(&root).map_or(0, Account::waiting)
     }
@@ -229,7 +222,6 @@ impl<K> BudgetState<K> {
 }
 
 impl Spend {
-    /// No spending.
     pub const NOTHING: Self = Self { tokens: 0, cost_micro: 0 };
 
     #[must_use]

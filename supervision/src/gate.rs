@@ -25,7 +25,6 @@ impl Gate {
         Self::default()
     }
 
-    /// Admits one piece of work, unless the gate is closed.
     pub fn enter(&self) -> Option<GatePass> {
         // One compare-and-swap reads both bit and count: no pass is given after `close` returned, and `open_count` counts all.
         let add = |state: usize| (state & CLOSED == 0).then(|| state + PASS);

@@ -29,16 +29,13 @@ impl Default for Intensity {
     }
 }
 
-/// Decision of a [`RestartBudget`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartDecision {
-    /// Restart after this delay.
     After(Duration),
     /// The window is full: do not restart.
     Exhausted,
 }
 
-/// Restarts of one child.
 #[derive(Debug, Clone)]
 pub struct RestartBudget {
     intensity: Intensity,
@@ -94,9 +91,7 @@ impl RestartBudget {
 /// Number of failures in a window that a supervisor tolerates. More failures are a storm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StormLimit {
-    /// Maximum number of failures in one window.
     pub max: u32,
-    /// Length of the sliding window.
     pub within: Duration,
 }
 
@@ -106,7 +101,6 @@ impl Default for StormLimit {
     }
 }
 
-/// A detector of mass failures under one supervisor.
 #[derive(Debug, Clone, Default)]
 pub struct Storm {
     limit: StormLimit,

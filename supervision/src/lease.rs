@@ -12,8 +12,7 @@ const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// Time between two checks for other holders of a lease.
 const RELEASE_POLL: Duration = Duration::from_millis(100);
 
-/// A permission to start work, for some time after the last renewal (cheap clone, shared state). An ended lease stays
-/// ended.
+/// A permission to start work for some time after a renewal (cheap clone, shared state). An ended one stays ended.
 ///
 /// The default lease never ends. It is for a process that does not share its work with others.
 #[derive(Clone, Default)]
@@ -66,7 +65,6 @@ impl Lease {
         }
     }
 
-    /// Returns whether the lease is valid, so that work may start.
     pub fn is_valid(&self) -> bool {
         self.term.as_ref().is_none_or(|term| term.is_valid())
     }

@@ -59,7 +59,6 @@ impl<R> fmt::Debug for Ledger<R> {
 }
 
 impl<R: Copy + Eq + Hash> Ledger<R> {
-    /// Creates a ledger without accounts.
     pub fn new() -> Self {
         Self::default()
     }
@@ -90,7 +89,6 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
         state.accounts.insert(root, SpawnAccount { number, used, reserved: 0 });
     }
 
-    /// Closes the account of a root run that ended.
     pub fn forget(&self, root: R) {
         self.state.lock().accounts.remove(&root);
     }

@@ -1,9 +1,6 @@
-//! A mutex that ignores poisoning.
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A value behind a mutex that ignores poisoning.
-///
 /// Critical sections call no foreign code except `Eq`, `Ord` and `Hash` of plain ids, so a panic leaves consistent state.
 /// With poisoning, one panic would make every later release fail and block the runtime.
 #[derive(Debug, Default)]

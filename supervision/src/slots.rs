@@ -36,11 +36,9 @@ pub struct Slots<R: Root, T: Ticket> {
     inner: Arc<SlotsState<R, T>>,
 }
 
-/// Trait bounds of a root key.
 pub trait Root: Copy + Eq + Hash + Ord + Send + Sync + 'static {}
 impl<R: Copy + Eq + Hash + Ord + Send + Sync + 'static> Root for R {}
 
-/// Trait bounds of a ticket.
 pub trait Ticket: Copy + Eq + Hash + Ord + Send + 'static {}
 impl<T: Copy + Eq + Hash + Ord + Send + 'static> Ticket for T {}
 
@@ -54,8 +52,7 @@ struct SlotsState<R: Root, T: Ticket> {
 struct Pool<R: Root, T: Ticket> {
     queue: Queue<R, T>,
     outgoing: VecDeque<(R, T)>,
-    /// True while grants are being delivered. Releases then only add to `outgoing`, so that a callback that drops its slot
-    /// does not recurse.
+    /// True while grants are delivered: releases then only add to `outgoing`, so that a callback does not recurse.
     delivering: bool,
 }
 

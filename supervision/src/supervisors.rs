@@ -30,7 +30,6 @@ pub struct Exit {
     pub how: ExitReason,
 }
 
-/// Reason of an actor's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExitReason {
     /// A stop or a drain.
@@ -45,11 +44,9 @@ pub enum ExitReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StormDetected {
     pub shard: usize,
-    /// The limit that was exceeded.
     pub limit: StormLimit,
 }
 
-/// Error of [`Supervisors::start`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     #[error("invalid shard size {0}; use 1 to {SHARD_MAX}")]
@@ -69,7 +66,6 @@ pub enum SpawnError {
 
 pub type ExitSink = Arc<dyn Fn(Exit) + Send + Sync>;
 
-/// Receiver of storms.
 pub type StormSink = Arc<dyn Fn(StormDetected) + Send + Sync>;
 
 /// Supervisors of actors (cheap clone, shared state).

@@ -91,7 +91,6 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
         self.shared.state.lock().wheel.disarm(key)
     }
 
-    /// Returns whether `key` is armed and has not fired.
     pub fn is_armed(&self, key: &K) -> bool {
         self.shared.state.lock().wheel.contains(key)
     }

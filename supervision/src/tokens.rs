@@ -60,8 +60,7 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         let mut tokens = self.tokens.lock();
         let (token, root) = match owner.map(|owner| (owner, tokens.get(&owner))) {
             None => (CancellationToken::new(), key),
-            // The child registers under the lock: a concurrent fire either includes the child, or has cancelled the
-            // owner and so the child.
+            // Registers under the lock: a concurrent fire includes the child or has cancelled its owner.
             Some((_, Some(owner))) => (owner.token.child_token(), owner.root),
             Some((owner, None)) => (cancelled(), owner),
         };
@@ -76,7 +75,6 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         self.tokens.lock().get(key).map(|open| open.root)
     }
 
-    /// Returns the owner of an open key, if any.
     pub fn owner(&self, key: &K) -> Option<K> {
         self.tokens.lock().get(key).and_then(|open| open.owner)
     }
@@ -85,8 +83,7 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         self.tokens.lock().get(key).map(|open| open.token.clone())
     }
 
-    /// Cancels `key` and everything that it owns, after `because` has set the cause. Returns false if it is not open.
-    /// Idempotent.
+    /// Cancels `key` and all that it owns, after `because` has set the cause; idempotent. Returns false if not open.
     pub fn fire(&self, key: &K, because: impl FnOnce(&mut C)) -> bool {
         let mut tokens = self.tokens.lock();
         let Some(open) = tokens.get_mut(key) else { return false };
@@ -108,8 +105,7 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         self.tokens.lock().get(key).is_none_or(|open| open.token.is_cancelled())
     }
 
-    /// Removes a key that ended, without firing it, and returns whether it was open. Firing an ancestor still reaches
-    /// the keys below.
+    /// Removes an ended key without firing it; returns whether it was open. An ancestor still reaches the keys below.
     pub fn close(&self, key: &K) -> bool {
         // Drops the token outside the lock: the drop of its last handle moves its children to its parent, one by one.
         let token = self.tokens.lock().remove(key);

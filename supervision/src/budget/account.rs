@@ -20,8 +20,6 @@ struct Claim {
     waker: Option<Waker>,
 }
 
-/// Account of one root run.
-///
 /// Each operation ends with `advance`, so a request waits only while an open reservation blocks it. Closing that reservation
 /// checks the queue again.
 pub(super) struct Account {
@@ -77,7 +75,6 @@ impl Account {
         self.results.remove(&ticket)
     }
 
-    /// Replaces a reservation by the actual cost.
     pub(super) fn finish(&mut self, reserved: Spend, actual: Spend) {
         self.outstanding = self.outstanding.minus(reserved);
         self.settled = self.settled.plus(actual);
@@ -88,8 +85,7 @@ impl Account {
         self.advance();
     }
 
-    /// Returns the result of a request, or stores its waker. The caller drops the old waker outside the lock, because it is
-    /// foreign code.
+    /// Returns the result, or stores the waker. The caller drops the old waker outside the lock: it is foreign code.
     pub(super) fn poll(&mut self, ticket: u64, waker: &Waker) -> (Option<RequestResult>, Option<Waker>) {
         if let Some(verdict) = self.results.remove(&ticket) {
             return (Some(verdict), None);
@@ -113,7 +109,6 @@ impl Account {
     }
 
     /// Removes a request. A grant that it has not received returns to the account.
-    ///
     /// Returns its waker, to be dropped outside the lock.
     pub(super) fn leave(&mut self, ticket: u64, want: Spend) -> Option<Waker> {
         match self.results.remove(&ticket) {

@@ -1,5 +1,3 @@
-//! Reservation of one call.
-
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -25,7 +23,6 @@ impl<K: Copy + Eq + Hash> Reservation<K> {
         self.want
     }
 
-    /// Replaces the reservation with the actual cost.
     pub fn settle(mut self, actual: Spend) {
         self.close(actual);
     }

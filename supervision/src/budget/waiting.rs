@@ -1,5 +1,3 @@
-//! Waiting requests.
-
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::{Root, Slot, Slots, Ticket};
 
-/// Pool of a run's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolKind {
     /// Runs that a run or the host owns, or that have no owner.

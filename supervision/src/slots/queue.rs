@@ -10,7 +10,6 @@ use super::root_queue::RootQueue;
 use super::{Class, Root, Ticket};
 
 /// The state of a pool.
-///
 /// Between two operations no queued ticket could be granted: all slots are in use, or every root with tickets is at its
 /// bound. So a request that is granted at once does not overtake a ticket.
 pub(super) struct Queue<R, T> {

@@ -34,8 +34,7 @@ pub(super) enum CapacityResult {
     Closing,
 }
 
-/// Reserved capacity for one actor in a shard. If no actor was linked, dropping this value frees the capacity. Otherwise,
-/// the report of the actor's end frees it.
+/// Reserved capacity for one actor, freed by dropping this value, or by the report of the linked actor's end.
 pub(super) struct ReservedCapacity {
     capacities: Arc<ShardCapacities>,
     shard: usize,

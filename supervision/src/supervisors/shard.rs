@@ -18,7 +18,6 @@ pub(super) struct Shard;
 
 pub(super) enum NoMessage {}
 
-/// The state of a shard. It is dropped when the shard ends.
 pub(super) struct ShardState {
     number: usize,
     capacities: Arc<ShardCapacities>,
@@ -80,8 +79,7 @@ impl ShardState {
                 (actor, None, ExitReason::Failed(catch_panic(|| error.to_string()).unwrap_or_default()))
             }
         };
-        // Dropping the state aborts the actor's tasks before the report. The drop is guarded: a panic here would end
-        // the shard and all siblings.
+        // The drop aborts the actor's tasks before the report. A panic here would end the shard and all siblings.
         catch_panic(|| drop(state));
         let exit = Exit { actor: actor.get_id(), how };
         self.record_failure(&exit.how);

@@ -121,7 +121,6 @@ impl Callers {
         self.running.remove(&call).unwrap_or_else(|| panic!("call {call} is not running"))
     }
 
-    /// Drops the future of a waiting call.
     pub(super) fn give_up(&mut self, call: usize) {
         drop(self.waiting.remove(&call).unwrap_or_else(|| panic!("call {call} is not waiting")));
     }

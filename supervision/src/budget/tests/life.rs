@@ -1,5 +1,3 @@
-//! One account, from its opening to its end.
-
 use std::collections::BTreeMap;
 
 use super::super::{Budgets, Currency, Spend, SpendLimit};

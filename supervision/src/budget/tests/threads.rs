@@ -1,5 +1,3 @@
-//! One account on real threads.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
