@@ -17,7 +17,6 @@ impl DatabaseClock {
         self.started.store(time_ms.saturating_sub(boot_ms()), Ordering::Relaxed);
     }
 
-    /// Returns the Unix time in ms.
     pub(crate) fn now_ms(&self) -> u64 {
         self.started.load(Ordering::Relaxed).saturating_add(boot_ms())
     }
@@ -27,8 +26,7 @@ fn boot_ms() -> u64 {
     u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time since the machine started. This clock also advances while the process is stopped or the machine
-/// sleeps.
+/// Returns the time since boot. This clock also advances while the process is stopped or the machine sleeps.
 #[cfg(target_os = "linux")]
 pub(crate) fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -36,7 +34,6 @@ pub(crate) fn since_boot() -> Duration {
     Duration::from_secs(part(now.tv_sec)).saturating_add(Duration::from_nanos(part(now.tv_nsec)))
 }
 
-/// Returns the time of the monotonic clock.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn since_boot() -> Duration {
     static START: std::sync::OnceLock<tokio::time::Instant> = std::sync::OnceLock::new();

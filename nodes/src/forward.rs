@@ -23,7 +23,6 @@ const LOST: &str = "the node has lost the shard";
 /// Time without data after which keep-alive probes start.
 #[cfg(target_os = "linux")]
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(8);
-/// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Headers that are not forwarded: those of one connection, and those that identify the client to the first node.
@@ -70,7 +69,6 @@ impl ForwardPermits {
     }
 }
 
-/// The reason why another node did not answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
     /// The request had no effect, so it can be retried.

@@ -33,7 +33,6 @@ mod target;
 
 /// Maximum bytes of a request body, the same as in the hosts of shards.
 const MAX_BODY: usize = 4 << 20;
-/// Time limit for receiving a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Header of an answer by a node that does not own the shard. The request had no effect.
 const NOT_HERE: &str = "subtend-not-here";
@@ -66,7 +65,6 @@ pub(crate) struct BufferedRequest {
 }
 
 impl BufferedRequest {
-    /// Returns the request for a host of this node.
     pub(crate) fn to_request(&self) -> Request {
         Request::from_parts(self.parts.clone(), body::Body::from(self.body.clone()))
     }
@@ -95,7 +93,6 @@ impl Gateway {
         &self.inner.node
     }
 
-    /// Returns the names of all shards.
     pub(crate) fn shards(&self) -> Vec<String> {
         self.node().members().shards.iter().map(|shard| shard.name.clone()).collect()
     }

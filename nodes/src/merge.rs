@@ -128,8 +128,7 @@ fn task_limit(request: &BufferedRequest) -> Option<usize> {
     usize::try_from(body.get("limit")?.as_u64()?).ok()
 }
 
-/// Merges pages of sessions, newest first. Every shard accepts the merged cursor, because it names the last row of the
-/// page.
+/// Merges pages of sessions, newest first. The merged cursor names the last row, so every shard accepts it.
 fn sessions(pages: Vec<Value>, limit: usize) -> Value {
     let more = pages.iter().any(|page| page.get("next").is_some_and(|next| !next.is_null()));
     let items =

@@ -85,7 +85,6 @@ impl std::fmt::Debug for Node {
 impl Node {
     /// Connects to the database that `target` names, creates its shards if they are missing, and begins the node's lease. Waits until the
     /// lease of an earlier process with that name has ended.
-    ///
     /// # Errors
     /// [`NodeError::Store`], and [`NodeError::NameTaken`] if that process is alive.
     pub async fn join(
@@ -183,8 +182,7 @@ impl Node {
         &self.inner.left
     }
 
-    /// Returns the host of a shard that is open here. Returns `None` after the lease ended, because another node may
-    /// have newer records.
+    /// Returns the host of a shard that is open here; `None` after the lease: another node may have newer records.
     pub(crate) fn host(&self, shard: &str) -> Option<ShardHost> {
         self.is_live().then(|| self.state().shards.get(shard).and_then(HeldShard::open).cloned()).flatten()
     }
@@ -205,7 +203,6 @@ impl Node {
 
     /// Runs until `stop` resolves: renews the lease, claims shards and hands them over. Joins again if the lease was
     /// lost. At the end, drains and closes the shards and ends the lease.
-    ///
     /// # Errors
     /// If the schema is newer, or a shard without another owner cannot be opened. Other nodes then take over.
     pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<(), String> {
@@ -250,7 +247,6 @@ impl Node {
         Ok(())
     }
 
-    /// Begins a lease.
     async fn begin(&self) -> Result<(), NodeError> {
         let NodeOptions { name, address, version, labels, times, .. } = &self.inner.options;
         let give_up = Instant::now() + times.lease + times.heartbeat;
@@ -320,8 +316,7 @@ impl Node {
             if let Some(why) = self.state().failed_claim_error() {
                 return Err(why);
             }
-            // Busy shards are collected before the rows are read. A shard that closes in between may have a newer
-            // watermark than its row, which may still name this node as its owner.
+            // Collected before the rows: a shard that closes in between may have a newer watermark than its row.
             let mut taken = self.busy_shards();
             match self.inner.registry.members().await {
                 Ok(members) => {
@@ -389,8 +384,7 @@ impl Node {
         });
     }
 
-    /// Serves an opened shard. Returns its host if it must be closed, because the lease has ended or the node is
-    /// shutting down.
+    /// Serves an opened shard. Returns its host if it must be closed: the lease has ended or the node shuts down.
     fn serve_opened(&self, shard: &str, term: &LeaseTerm, opened: Result<Host, NotOpened>) -> Option<Host> {
         let mut state = self.state();
         match opened {

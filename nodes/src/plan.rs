@@ -48,8 +48,7 @@ fn plan_group(
     let mut free = Vec::new();
     for shard in shards {
         match owner(shard) {
-            // This node claimed the shard, but it is not open: the opening, its journal or the release failed. The shard belongs to the
-            // lease of this node, so no other node can claim it.
+            // This node claimed the shard, but it is not open. No other node can claim it during this node's lease.
             Some(at) if at == me && !open.contains(&shard.name) => {
                 held.iter_mut().skip(at).take(1).for_each(|held| *held += 1);
                 plan.claim.push(shard.name.clone());

@@ -1,5 +1,3 @@
-//! A cache that maps sessions to their shards.
-
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use subtend_session::ids::SessionId;
 use uuid::Uuid;
 
-/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RequestTarget {
     /// A session, by its name in the path.
@@ -23,7 +22,6 @@ pub(super) enum RequestTarget {
     ThisNode,
 }
 
-/// Kinds of answers that are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merge {
     Sessions,
@@ -77,7 +75,6 @@ impl RequestTarget {
 /// Parameters that the gateway removes from the query, and the remaining address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RouteQuery {
-    /// The shard that answers.
     pub(super) shard: Option<String>,
     /// The label of the shard of a new session.
     pub(super) label: Option<String>,

@@ -57,8 +57,7 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
     }
     let merged = stream::unfold(Some((streams, cursors)), async |open| {
         let (mut streams, mut cursors) = open?;
-        // The stream of a shard ends when the shard moves to another node. The merged stream then ends too, and the
-        // client reconnects with its last event id.
+        // A stream ends when its shard moves to another node; the client then reconnects with its last event id.
         let (shard, frame) = streams.next().await?;
         let frame = frame?;
         let written = with_id(&frame, &shard, &mut cursors);

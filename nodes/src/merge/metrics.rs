@@ -12,7 +12,6 @@ use crate::gateway::{BufferedRequest, Gateway};
 /// Maximum size of the metrics of one shard, in bytes.
 const MAX_TEXT: usize = 16 << 20;
 
-/// A metric with its description and its samples.
 struct MetricFamily {
     name: String,
     about: Vec<String>,
@@ -49,7 +48,6 @@ fn node_metrics(gateway: &Gateway) -> String {
     text
 }
 
-/// Adds the metrics of one shard.
 fn add(families: &mut Vec<MetricFamily>, shard: &str, text: &str) {
     let mut current = String::new();
     for line in text.lines().filter(|line| *line != "# EOF") {
@@ -74,7 +72,6 @@ fn add(families: &mut Vec<MetricFamily>, shard: &str, text: &str) {
     }
 }
 
-/// Adds the label `shard` to a sample.
 fn with_shard_label(sample: &str, shard: &str) -> String {
     let end = sample.find(['{', ' ']).unwrap_or(sample.len());
     let (name, rest) = sample.split_at(end);

@@ -14,7 +14,6 @@ use super::LeaseTerm;
 /// Number of attempts to open a shard, over about two minutes, before the node ends and leaves the shard to others.
 const MAX_ATTEMPTS: u32 = 7;
 
-/// A host of one shard.
 #[derive(Clone)]
 pub(crate) struct ShardHost {
     pub(crate) host: Host,
@@ -33,11 +32,9 @@ pub(super) enum ShardPhase {
     Closing,
 }
 
-/// Failed attempts to open a shard.
 struct OpenFailure {
     /// Number of consecutive failures.
     count: u32,
-    /// Time of the next attempt.
     due: Instant,
     why: String,
 }
@@ -54,7 +51,6 @@ impl NodeState {
         self.shards.iter().filter(|(_, held)| held.open().is_some()).map(|(shard, _)| shard.clone()).collect()
     }
 
-    /// Returns whether a shard may be opened now.
     pub(super) fn is_due(&self, shard: &str) -> bool {
         !self.shards.contains_key(shard) && self.failures.get(shard).is_none_or(|failure| Instant::now() >= failure.due)
     }
