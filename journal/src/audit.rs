@@ -114,7 +114,6 @@ impl Auditor {
         Ok(World::new(views, &self.rows, None, true).without(self.erased.iter().copied()))
     }
 
-    /// Returns the records of every session from the first on.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &[Record])> {
         self.sessions.iter().map(|(session, audited)| (*session, audited.records.as_slice()))
     }
@@ -130,7 +129,6 @@ impl Auditor {
         frames.iter().find(|frame| frame.first_seq <= seq && seq.0 < until(frame)).map(|frame| frame.epoch)
     }
 
-    /// Returns the undelivered obligations.
     pub fn rows(&self) -> &BTreeSet<Row> {
         &self.rows
     }

@@ -12,7 +12,6 @@ use subtend_session::record::{Record, SessionCreated};
 /// Maximum bytes of the cached bodies of one kind, as JSON.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The bodies of recent sessions.
 #[derive(Default)]
 pub(crate) struct Bodies {
     systems: KeptBodies<str>,

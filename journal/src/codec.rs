@@ -39,20 +39,16 @@ const MAGIC: u16 = 0x5b7d;
 const LEN_AT: usize = 44;
 const CRC_AT: usize = 48;
 
-/// Decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
     pub session: SessionId,
-    /// The sequence number of the first record.
     pub first_seq: Seq,
-    /// The activation that wrote it.
     pub epoch: Epoch,
     pub at_ms: i64,
     /// The encoded records, without bodies that are stored with other frames.
     pub records: Vec<Record>,
 }
 
-/// Error of [`decode`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The bytes are damaged.
@@ -64,7 +60,6 @@ pub enum FrameError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// A record has no JSON form.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     #[error("a frame of {0} bytes is too long for its length field")]

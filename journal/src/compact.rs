@@ -17,10 +17,8 @@ use crate::read;
 
 const CONTINUE: ScanFlow = ScanFlow::Continue(());
 
-/// Result of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
-    /// Sessions whose records were erased.
     pub erased: u64,
     /// Frames that were erased with them.
     pub frames: u64,
@@ -51,8 +49,7 @@ pub enum CompactionStep {
     Done,
 }
 
-/// Maps each deleted session to its topmost deleted ancestor, or to itself. Descendants of a deleted session count as deleted,
-/// because a crash can interrupt the deletion of a tree after its top.
+/// Maps each deleted session to its topmost deleted ancestor. Descendants count: a crash can interrupt a deletion.
 pub(crate) fn deleted_roots(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, SessionId> {
     if !heads.values().any(|head| head.deleted) {
         return BTreeMap::new();
@@ -162,7 +159,6 @@ struct CompactionPlan {
     erasable: BTreeSet<SessionId>,
     deferred: Vec<DeferredErasure>,
     positions: BTreeMap<Lsn, (SessionId, Seq)>,
-    /// Frames to erase.
     to_erase: BTreeMap<Lsn, (SessionId, Seq)>,
 }
 
@@ -297,8 +293,7 @@ fn take_or_stop<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl
     }
 }
 
-/// Returns the deleted trees, by their topmost session, that cannot be erased yet: those with a run in flight, or with an open obligation
-/// to or from a remaining session.
+/// Returns the topmost sessions of deleted trees with a run in flight, or an open obligation to or from others.
 fn unerasable(
     tops: &BTreeMap<SessionId, SessionId>,
     inflight: &[(SessionId, Inflight)],
@@ -341,7 +336,6 @@ fn group_frame(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) 
     Ok(GroupFrame { lsn, session, first_seq, count, epoch, at_ms, payload, changes: Changes::default() })
 }
 
-/// Collects frames and writes them in groups.
 struct GroupWriter<'a> {
     to: &'a dyn Engine,
     last: Lsn,

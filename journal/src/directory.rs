@@ -12,8 +12,7 @@ pub(crate) fn sync(dir: &Path) -> Result<(), OpenError> {
     synced.map_err(io("sync the directory", dir))
 }
 
-/// Creates `dir` with `make` under a temporary name and renames it, durably, so that a crash does not leave an incomplete store. Does
-/// nothing if `dir` exists.
+/// Creates `dir`, unless it exists, by `make` under a temporary name and a durable rename: it is never incomplete.
 pub(crate) fn create_atomically(
     dir: &Path,
     make: impl FnOnce(&Path) -> Result<(), OpenError>,

@@ -12,7 +12,6 @@ use crate::error::EngineError;
 
 pub type Result<T> = std::result::Result<T, EngineError>;
 
-/// Continues or stops a scan.
 pub type ScanFlow = ControlFlow<()>;
 
 /// Maximum bytes of an encoded frame, in any store and in an export. A model's answer has at most 4 MiB, a branch inherits 16 MiB by
@@ -34,15 +33,12 @@ impl Group {
     }
 }
 
-/// Frame with its LSN.
 #[derive(Clone, Debug)]
 pub struct GroupFrame {
     pub lsn: Lsn,
     pub session: SessionId,
-    /// The sequence number of the first record.
     pub first_seq: Seq,
     pub count: u32,
-    /// The activation that writes it.
     pub epoch: Epoch,
     pub at_ms: i64,
     pub payload: Payload,
@@ -89,7 +85,6 @@ pub type IndexedFrame = (Seq, Lsn, Option<StoredFrame>);
 /// # Visibility
 /// Reads see every group whose [`Engine::write`] has returned, and no part of any other.
 pub trait Engine: Send + Sync + 'static {
-    /// Returns the engine's name, as in a store specification.
     fn name(&self) -> &'static str;
 
     /// Describes for an operator the failures that a completed [`Engine::write`] survives.

@@ -7,7 +7,6 @@ pub(crate) const ENGINES: [(&str, bool, &str); 2] =
 /// Progress of a copy that an engine needs to open a store read-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyProgress {
-    /// Copied bytes.
     pub bytes: u64,
     /// Total bytes.
     pub of: u64,

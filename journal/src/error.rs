@@ -12,7 +12,6 @@ pub enum AppendError {
     #[error("session {session} is fenced: the batch belongs to activation {epoch}, {}", current_text(*.current))]
     Fenced {
         session: SessionId,
-        /// The epoch of the refused frame.
         epoch: Epoch,
         /// The current epoch, or `None` if the session is not active.
         current: Option<Epoch>,
@@ -104,7 +103,6 @@ impl EngineError {
 }
 
 impl OpenError {
-    /// Returns whether the disk or the quota is full. Stored data is unaffected.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Io { source, .. } => is_full(source),
@@ -125,7 +123,6 @@ impl OpenError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The session does not exist.
     #[error("no session {0} in this store")]
     NoSuchSession(SessionId),
     #[error("session {session} is damaged at record {seq} (lsn {lsn}): {why}")]
@@ -144,10 +141,8 @@ pub enum ReadError {
     Closed,
 }
 
-/// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The specification is invalid.
     #[error("`{spec}` is not a store: {why}. Write {possible}")]
     BadSpec {
         spec: String,
@@ -157,7 +152,6 @@ pub enum OpenError {
     },
     #[error("{} is in use by process {pid} (boot {boot}): wait for its end, stop it, or choose another store", .path.display())]
     InUse {
-        /// The store.
         path: PathBuf,
         /// The process id from the lock file; `unknown` if unreadable.
         pid: String,
@@ -173,27 +167,17 @@ pub enum OpenError {
     },
     /// The shard to read does not exist.
     #[error("{store} does not exist: create it with `subtend run`, or choose another shard")]
-    Missing {
-        /// The store, without its password.
-        store: String,
-    },
+    Missing { store: String },
     #[error("{store} cannot be reached: {why}. Check the address, and that the server runs and admits this user")]
-    Unreachable {
-        /// The store, without its password.
-        store: String,
-        why: String,
-    },
+    Unreachable { store: String, why: String },
     /// The directory belongs to another engine.
     #[error("{} is a store of the engine {found}, not {wanted}: name it `{found}:PATH`, or choose another directory", .path.display())]
     OtherEngine {
-        /// The store.
         path: PathBuf,
-        /// The requested engine.
         wanted: &'static str,
         /// The engine of the store.
         found: &'static str,
     },
-    /// A file operation failed.
     #[error("cannot {what} {}: {source}", .path.display())]
     Io { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("the store cannot be opened: {0}")]
@@ -211,12 +195,7 @@ pub enum OpenError {
     },
     /// The watermark is missing or unreadable, although the store holds frames.
     #[error("{} {state}, so a lost tail would go unnoticed: restore it, or open the store with --accept-loss to rewrite it", .path.display())]
-    Watermark {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        state: &'static str,
-    },
+    Watermark { path: PathBuf, state: &'static str },
     /// The writer thread cannot start.
     #[error("the writer thread cannot start: {0}")]
     Thread(std::io::Error),

@@ -29,7 +29,6 @@ pub use undamaged::Skipped;
 /// The written version of exports, and the newest readable one.
 pub const FORMAT: u32 = 1;
 
-/// Content of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -38,7 +37,6 @@ pub enum Scope {
     Tree(SessionId),
 }
 
-/// Counts of an export or import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     pub sessions: u64,

@@ -10,7 +10,6 @@ use subtend_session::index::{Head, Inflight, Row};
 use crate::engine::{Engine, Group, Range, Result, ScanFlow, StoredFrame};
 use crate::error::EngineError;
 
-/// Engine wrapper that injects faults.
 pub struct Faulty {
     inner: Box<dyn Engine>,
     faults: Faults,

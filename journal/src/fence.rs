@@ -124,7 +124,6 @@ impl Fences {
     }
 
     /// Takes the next epoch of a session that was read from the engine after `removals` fences were removed.
-    ///
     /// Returns `None` if the session must be read again, because another activation may have started, appended and ended meanwhile.
     pub(crate) fn activate_read(&mut self, session: SessionId, last: Known, removals: u64) -> Option<Known> {
         if let Some(known) = self.activate(session) {

@@ -29,7 +29,6 @@ pub struct Batch {
 /// Position of a batch in the log: frame `i` has the LSN `first + i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// LSN of the first frame.
     pub first: Lsn,
     /// LSN of the last frame, or of the last appended frame for an empty batch.
     pub last: Lsn,
@@ -38,11 +37,8 @@ pub struct Appended {
 /// A record read from the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Its position in the session.
     pub seq: Seq,
-    /// Wall clock of its frame in Unix milliseconds, for information only.
     pub at_ms: i64,
-    /// The activation that wrote it.
     pub epoch: Epoch,
     pub record: Record,
 }

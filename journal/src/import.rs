@@ -58,10 +58,8 @@ pub enum ImportError {
     Damaged {
         /// The line, from 1.
         line: u64,
-        /// The damage.
         why: String,
     },
-    /// The last line is missing.
     #[error(
         "the export is truncated in or after line {line}: its last line is missing; nothing was imported. Copy it again"
     )]
@@ -69,10 +67,8 @@ pub enum ImportError {
         /// The last complete line.
         line: u64,
     },
-    /// A newer version wrote it.
     #[error("line {line} of the export is of a newer format: {why}; use a newer version of subtend")]
     Newer {
-        /// The line, from 1.
         line: u64,
         /// The unknown part.
         why: String,
@@ -92,15 +88,10 @@ pub enum ImportError {
         "line {line} of the export is a frame of {bytes} bytes, but this store's limit is {limit}: choose another engine"
     )]
     TooLarge { line: u64, bytes: u64, limit: u64 },
-    /// Its sessions, frames and messages between sessions need too much memory.
     #[error(
         "the export has too many sessions, frames or messages between sessions from line {line} on: they need more than {limit_mib} MiB of memory; nothing was imported. Allow more with --max-memory, or export its trees one by one"
     )]
-    TooMany {
-        /// The line, from 1.
-        line: u64,
-        limit_mib: usize,
-    },
+    TooMany { line: u64, limit_mib: usize },
     #[error(
         "line {line} of the export changed while it was read; repeat the import when no process writes to the file"
     )]
@@ -113,8 +104,7 @@ pub enum ImportError {
     Poisoned(#[from] Poisoned),
 }
 
-/// An import whose frames are written, but not visible yet ([`Journal::write_import`]). A dropped import stays
-/// invisible.
+/// An import whose frames are written but not visible ([`Journal::write_import`]). Dropped, it stays invisible.
 #[derive(Debug)]
 pub struct WrittenImport {
     tally: Tally,

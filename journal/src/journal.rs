@@ -20,7 +20,6 @@ use crate::{codec, read, writer};
 
 mod reads;
 
-/// Options of opening a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Opens a store even if its acknowledged tail is missing, and continues without it.
@@ -39,7 +38,6 @@ impl Default for Options {
     }
 }
 
-/// New activation of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activation {
     /// Its epoch. Older activations are fenced from now on.
@@ -147,7 +145,6 @@ impl Journal {
         self.shared().last_appended()
     }
 
-    /// Returns the LSN up to which everything is durable.
     pub fn durable(&self) -> Lsn {
         self.shared().waiters.durable()
     }

@@ -25,8 +25,7 @@ impl Lock {
         for left in (0..MAX_RETRIES).rev() {
             match file.try_lock() {
                 Ok(()) => break,
-                // A store that this process just closed may still be held for a moment: a child process has copies of all open files
-                // until it executes its program.
+                // A store just closed may still be held: a child has copies of all files until it executes its program.
                 Err(TryLockError::WouldBlock) if left > 0 && is_held_by_this_process(&mut file) => {
                     std::thread::sleep(RETRY_DELAY)
                 }
@@ -42,8 +41,7 @@ impl Lock {
 }
 
 impl Lock {
-    /// Locks like [`Lock::acquire`], but does not record the holder on read-only media. Returns `None` if the lock file is missing and cannot be
-    /// created.
+    /// Locks like [`Lock::acquire`], without recording on read-only media. `None` if the lock file cannot be created.
     pub(crate) fn acquire_to_read(dir: &Path) -> Result<Option<Self>, OpenError> {
         let path = dir.join("LOCK");
         match Self::acquire(dir) {

@@ -43,7 +43,6 @@ struct RareRows {
 }
 
 impl Memory {
-    /// Returns an empty store.
     pub fn new() -> Self {
         Self::default()
     }

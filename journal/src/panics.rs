@@ -1,5 +1,3 @@
-//! Converts panics of an engine into errors.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::EngineError;

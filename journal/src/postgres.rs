@@ -73,7 +73,6 @@ enum ServerFailure {
     Fenced,
     /// Another process holds the shard's lock.
     Held(String),
-    /// The shard does not exist.
     Missing,
     Newer {
         found: u64,
@@ -338,8 +337,7 @@ macro_rules! sql {
     };
 }
 
-/// Selects the rows and frames of a session: 0 is its head, 1 its row of the boot scan, 2 a frame. The first frame may start before the
-/// wanted record.
+/// Selects a session's head (0), boot row (1) and frames (2). The first frame may start before the wanted record.
 const RANGE: &str = "\
     SELECT 0, NULL::bytea, value, NULL::bytea FROM subtend.head WHERE shard = $1 AND key = $2 \
     UNION ALL SELECT 1, NULL, value, NULL FROM subtend.inflight WHERE shard = $1 AND key = $2 \

@@ -30,7 +30,6 @@ const OUTBOX_TABLE: TableDefinition<'_, &[u8; OUTBOX_KEY_LEN], &[u8]> = TableDef
 const DEF: TableDefinition<'_, &[u8; SESSION_KEY_LEN], &[u8]> = TableDefinition::new("def");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
-/// Store in one redb file.
 #[derive(Debug)]
 pub struct Redb {
     db: Database,

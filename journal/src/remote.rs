@@ -347,8 +347,7 @@ where
         };
         loop {
             let frames = std::mem::take(&mut last.frames);
-            // A later part is read from the last known frame, so it repeats that frame. The first frame of the first part
-            // may start before `from`.
+            // A later part repeats the last known frame. The first frame of the first part may start before `from`.
             let last_seq = range.frames.last().map_or(Seq(0), |(seq, ..)| *seq);
             let repeated = frames.first().is_some_and(|(seq, ..)| *seq == last_seq);
             let new = frames.into_iter().skip(usize::from(repeated && !range.frames.is_empty())).collect::<Vec<_>>();

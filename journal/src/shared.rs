@@ -30,7 +30,6 @@ pub(crate) struct StoreFacts {
     /// True if the caller of `append` writes; otherwise a thread or the stepper does.
     pub(crate) at_once: bool,
     pub(crate) max_body: u64,
-    /// Maximum queued bytes.
     pub(crate) queue_bytes: u64,
 }
 

@@ -16,7 +16,6 @@ mod table;
 
 use self::table::Rows;
 
-/// Store in a directory of sled.
 #[derive(Debug)]
 pub struct Sled {
     rows: Rows,

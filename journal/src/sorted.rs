@@ -1,5 +1,4 @@
-//! Sorts a group by table and key and coalesces it: the last value of a row is written once, and a row that is created and taken within
-//! the group is not written.
+//! Sorts a group by table and key and coalesces it: each row is written once, or not if created and taken in it.
 
 use std::collections::BTreeMap;
 

@@ -23,7 +23,6 @@ impl std::fmt::Debug for Stepper {
     }
 }
 
-/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// Everything up to this LSN is durable.

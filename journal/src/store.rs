@@ -19,7 +19,6 @@ mod disk;
 #[cfg(feature = "postgres")]
 mod shard;
 
-/// Specification of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreSpec {
     /// In memory: lost with the process.
@@ -35,7 +34,6 @@ pub enum StoreSpec {
     Postgres(Box<ShardAddress>),
 }
 
-/// Lists the valid specifications.
 fn possible() -> String {
     let mut names = Vec::new();
     for (name, held, _) in ENGINES {
@@ -109,7 +107,6 @@ impl StoreSpec {
         ENGINES.iter().filter(|(_, held, _)| *held).map(|(name, ..)| *name)
     }
 
-    /// Returns the engine's name, as in a specification.
     pub fn engine(&self) -> &'static str {
         match self {
             Self::Memory => "memory",

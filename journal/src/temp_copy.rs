@@ -131,8 +131,7 @@ fn create_dir(temporary: &Path) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MAX_COPIES} copies of this process exist")))
 }
 
-/// Removes copies of ended processes, except `own`. Does not open those of other users: a pipe in the place of the lock would
-/// block this process.
+/// Removes copies of ended processes, except `own` and other users', where a pipe as the lock would block.
 fn sweep(temporary: &Path, own: &Path) {
     let (Ok(entries), Ok(user)) = (fs::read_dir(temporary), fs::symlink_metadata(own)) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {

@@ -21,19 +21,14 @@ pub const UNFINISHED: &str = "repeat it with its own file to complete it; until 
 /// Progress of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Frames read so far.
     pub frames: u64,
-    /// Sessions folded so far.
     pub sessions: u64,
 }
 
-/// Violation in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub session: Option<SessionId>,
-    /// The frame, if any.
     pub lsn: Option<Lsn>,
-    /// The record, if any.
     pub seq: Option<Seq>,
     pub what: String,
 }
@@ -53,7 +48,6 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub frames: u64,

@@ -1,5 +1,4 @@
 //! Watermark: a small file next to the store with the last acknowledged LSN.
-//!
 //! If the end of the log is lost together with its index rows, the store itself cannot detect it. The file exists from the store's
 //! creation, so a store with frames but without the file has lost it.
 
@@ -46,7 +45,6 @@ struct MarkSlot {
 struct MarkState {
     path: PathBuf,
     slots: [Option<MarkSlot>; 2],
-    /// The problem of an unreadable file.
     state: &'static str,
 }
 
@@ -105,16 +103,14 @@ impl Watermark {
             failed: false,
         };
         if best.is_none_or(|slot| slot.lsn != found) {
-            // After a creation, a crash before the mark was due, or an accepted loss, both slots are rewritten, because
-            // otherwise the old mark would win.
+            // Rewrites both slots after a creation, a crash or an accepted loss, because the old mark would win.
             mark.put(found).map_err(io("write"))?;
             mark.put(found).map_err(io("write"))?;
         }
         Ok(mark)
     }
 
-    /// Opens this machine's watermark, in `dir`, of a store to which other machines write as well. A store without a
-    /// watermark on this machine is accepted.
+    /// Opens this machine's watermark, in `dir`, of a store that other machines write too; it may be missing.
     #[cfg(feature = "postgres")]
     pub(crate) fn open_shared(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
         owner_only::create_dir_all(dir).map_err(error::io("create", dir))?;
@@ -160,8 +156,7 @@ impl Watermark {
         }
     }
 
-    /// Writes `lsn` now. If that fails, the old mark remains and detects less. Only the first of several failures is
-    /// logged, and the next success.
+    /// Writes `lsn` now. If that fails, the old mark detects less; logs the first failure and the next success.
     pub(crate) fn write(&mut self, lsn: Lsn) {
         // Set also on failure, to delay the next attempt.
         self.since = None;
@@ -220,7 +215,6 @@ mod tests {
 
     use super::*;
 
-    /// Collects the messages of events.
     #[derive(Clone, Default)]
     struct Logged(Arc<Mutex<Vec<String>>>);
 

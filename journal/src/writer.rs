@@ -1,5 +1,4 @@
-//! The writer thread drains the queue, writes a group atomically, syncs, and releases the waiters. Batches collect during a sync; there is
-//! no timer.
+//! The writer thread: drains the queue, writes a group atomically, syncs, and releases the waiters; without a timer.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

@@ -20,7 +20,6 @@ const AFTER: &[u8; 2] = b"\"}";
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Header {
-    /// Version of the export.
     pub(crate) format: u32,
     /// Version of its frames.
     pub(crate) frames: u8,

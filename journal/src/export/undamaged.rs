@@ -31,8 +31,7 @@ struct Survey<'a> {
     damaged: BTreeMap<SessionId, String>,
 }
 
-/// Returns the sessions of all undamaged trees, and the damaged sessions. A damaged session excludes its whole tree, because other sessions
-/// of the tree name it, and imports refuse missing sessions.
+/// Returns the sessions of undamaged trees, and the damaged ones: imports refuse a tree that lacks a session.
 pub(super) fn trees(
     engine: &dyn Engine,
     progress: &mut dyn FnMut(Progress),

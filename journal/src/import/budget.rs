@@ -7,7 +7,6 @@ use super::ImportError;
 pub(super) const FRAME: usize = 64;
 /// Rows and place of a session, with its first frame.
 pub(super) const SESSION: usize = 1_024;
-/// A deleted session.
 pub(super) const DELETED: usize = 640;
 /// Position of a body.
 pub(super) const BODY: usize = 96;

@@ -112,8 +112,7 @@ fn check_creation(created: &SessionCreated, session: SessionId) -> Result<(), In
     tools.into_iter().flatten().flatten().try_for_each(|tool| check_name("tool", tool))
 }
 
-/// Checks that a short name is the end of the session's own id in hexadecimal. Another one could be mistaken for
-/// another session.
+/// Checks that a short name is the end of the session's own id, so that it is not taken for another session's.
 pub(super) fn check_short(short: &Short, session: SessionId) -> Result<(), InvalidField> {
     let own = short.0.len() >= 6 && session.0.simple().to_string().ends_with(&*short.0);
     if own { Ok(()) } else { Err(format!("the short name {:?} is not the end of the id {session}", start(&short.0))) }

@@ -13,8 +13,7 @@ use super::survey::LinePosition;
 const MAX_QUEUED: usize = 4_096;
 /// Maximum number of inputs of a session, for the same reason.
 const MAX_INPUTS: usize = 1 << 16;
-/// Maximum work of records that read the earlier content of their session again, in units of [`State::reread_work`]. It
-/// takes some seconds.
+/// Maximum work of records that reread their session, in units of [`State::reread_work`]: some seconds.
 const MAX_REREAD: u64 = 1 << 32;
 
 /// Maximum bytes of the texts of a session, plus those of [`RECORD_BYTES`] for each of its records.
@@ -140,8 +139,7 @@ mod tests {
         )
     }
 
-    /// The fold remembers all inputs. The test sets their number, because folding so many takes long. Control: the
-    /// maximum is accepted.
+    /// The fold remembers all inputs; the test sets their number. Control: the maximum is accepted.
     #[test]
     fn import_refuses_a_session_with_too_many_inputs() {
         let with = |inputs: usize| {
@@ -173,8 +171,7 @@ mod tests {
         assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
     }
 
-    /// A compaction reads the transcript again, so the sum of such work is limited. Control: slightly less work is
-    /// accepted.
+    /// A compaction reads the transcript again, so such work is limited. Control: slightly less is accepted.
     #[test]
     fn import_refuses_too_much_work_on_earlier_messages() {
         let with = |reread: u64| {

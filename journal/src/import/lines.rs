@@ -25,7 +25,6 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
         Ok(Self { file, n: 0, offset: 0, next: 0, buffer: Vec::new(), most })
     }
 
-    /// Seeks to line `n`.
     pub(super) fn seek_line(&mut self, n: u64, offset: u64) -> Result<(), ImportError> {
         // A relative seek within the buffer does not need a system call.
         let way =

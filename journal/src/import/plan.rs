@@ -55,8 +55,7 @@ struct ImportPlan<'a, R> {
     survey: &'a Survey,
     bounds: &'a ImportBounds,
     bodies: Bodies,
-    /// Bytes of bodies that may still be read. Without this limit, sessions that alternate between large bodies would
-    /// each read a body again.
+    /// Bytes of bodies that may still be read: sessions that alternate between large bodies would each read one.
     remaining_bodies: u64,
     planned: Planned,
     lifetimes: BTreeMap<Row, RowLifetime>,
@@ -341,8 +340,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    /// Checks that no session is its own ancestor or has too many ancestors, because views visit trees level by level.
-    /// The depth does not show this, because a branch has the depth of its parent.
+    /// Checks that no session is its own ancestor or has too many, whatever its depth: views visit trees by level.
     fn check_ancestors(&self) -> Result<(), ImportError> {
         let parent_of = |session: SessionId| match self.positions.get(&session) {
             Some((_, place, _)) => place.parent(),

@@ -17,8 +17,7 @@ use crate::export::{FORMAT, Scope, Tally};
 
 /// Maximum number of JSON values in the records of a frame. A value of three bytes can need fifty bytes of memory.
 const MAX_VALUES: u64 = 2 << 20;
-/// Maximum number of bodies before the frame that needs them. An export writes at most three. The bodies are written
-/// together with the frame.
+/// Maximum number of bodies before the frame that needs them and is written with them. Exports have at most three.
 const MAX_BODIES_AHEAD: usize = 4_096;
 /// Maximum bytes of these bodies.
 const MAX_BYTES_AHEAD: usize = 32 << 20;
@@ -50,7 +49,6 @@ pub(super) struct Survey {
     pub(super) tally: Tally,
     /// Hash of all bytes before the last line.
     pub(super) sum: Text,
-    /// Maximum bytes of a line.
     pub(super) most: u64,
     pub(super) budget: Budget,
 }

@@ -61,7 +61,6 @@ impl Journal {
         Ok(Some((session, out)))
     }
 
-    /// Returns the session's head.
     pub fn head(&self, session: SessionId) -> Result<Option<Head>, ReadError> {
         head_of(&*self.shared().engine()?, session)
     }
@@ -121,7 +120,6 @@ impl Journal {
         Ok(found)
     }
 
-    /// Returns the session's children.
     pub fn children(&self, parent: SessionId) -> Result<Vec<SessionId>, ReadError> {
         Ok(self.shared().engine()?.children(parent)?)
     }

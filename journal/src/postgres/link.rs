@@ -29,7 +29,6 @@ const CLOSING: Duration = Duration::from_secs(1);
 pub(super) type Param = Box<dyn ToSql + Sync + Send>;
 pub(super) type KeyValue = (Vec<u8>, Vec<u8>);
 
-/// The thread of the connections.
 pub(super) struct Driver {
     handle: tokio::runtime::Handle,
     stop: Option<oneshot::Sender<()>>,
@@ -239,8 +238,7 @@ impl Link {
         }
     }
 
-    /// Waits for a reply of the server, at most for the reply timeout, because the reader of a scan blocks a thread
-    /// meanwhile.
+    /// Waits for a reply at most for the reply timeout, because the reader of a scan blocks a thread meanwhile.
     pub(super) async fn within_reply_time<T, E>(
         &self,
         reply: impl Future<Output = Result<T, E>>,

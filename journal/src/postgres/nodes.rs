@@ -63,7 +63,6 @@ const READ_SETTINGS: &str = concat!("SELECT ", settings!());
 /// Time limit for an answer about nodes. A slower renewal counts as lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A node's row in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRow {
     pub name: String,
@@ -132,13 +131,11 @@ pub struct Placement {
     made: String,
 }
 
-/// Error of reading or changing nodes.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The server did not answer, so it is unknown whether the operation took effect.
     #[error("the database did not answer about its nodes: {0}")]
     Unreachable(String),
-    /// Another process holds the lease of that name.
     #[error(
         "a node named `{name}` is alive at {address}, and its lease ends in {left_ms} ms unless it is renewed. Stop it, or choose another name"
     )]

@@ -1,5 +1,4 @@
 //! The claim of a shard, and the writes under it.
-//!
 //! A claim takes the next epoch. Each group is one statement that advances `last_lsn` under that epoch, and writes its rows only if that
 //! succeeded. A process that lost its claim therefore cannot change anything. This does not depend on clocks.
 
@@ -210,8 +209,7 @@ impl ShardClaim {
         }
     }
 
-    /// Removes rows by their keys, and replaces heads. A lost reply is an error: a later erasure removes the rows that
-    /// remain.
+    /// Removes rows by their keys, and replaces heads. A lost reply is an error: a later erasure removes the rest.
     pub(super) async fn erase(&mut self, rows: ErasedRows) -> Result<(), ServerFailure> {
         let Some(connection) = &mut self.connection else {
             return Err(ServerFailure::Lost("the connection was lost before".to_owned()));
@@ -245,8 +243,7 @@ impl ShardClaim {
         Ok(())
     }
 
-    /// Claims the next epoch on a new connection, and returns the last LSN of the shard. Repeats it while connections are lost, until
-    /// `give_up`.
+    /// Claims the next epoch on a new connection, repeatedly until `give_up`, and returns the last LSN of the shard.
     async fn reclaim(&mut self, give_up: Instant) -> Result<i64, ServerFailure> {
         loop {
             let claimed = timeout(self.link.target.reply, self.reclaim_once()).await;
@@ -346,7 +343,6 @@ async fn owner_failure(connection: &mut ServerConnection, link: &Link) -> Result
     Ok(ServerFailure::Held(holder.unwrap_or_else(|| "a process that reads it".to_owned())))
 }
 
-/// Describes this process.
 fn holder() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "an unknown host" } else { host.trim() };
@@ -369,7 +365,6 @@ pub(super) struct ErasedRows {
 /// Rows of a group, by table, as arrays.
 #[derive(Default)]
 struct RowArrays {
-    /// Keys and values.
     puts: [(Values, Values); 7],
     ended: Values,
     taken: Values,

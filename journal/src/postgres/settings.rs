@@ -47,7 +47,6 @@ impl Setting {
     }
 }
 
-/// Settings of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerSettings {
     values: [String; 3],

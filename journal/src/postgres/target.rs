@@ -113,7 +113,6 @@ impl ShardAddress {
         Self { shown: format!("{base}?shard={shard}"), shard, lease, ..self.clone() }
     }
 
-    /// The name of the shard.
     pub fn shard(&self) -> &str {
         &self.shard
     }

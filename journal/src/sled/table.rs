@@ -1,5 +1,4 @@
 //! Rows in sled 0.34: one tree with the table as the first byte of the key, and one batch and one sync per group.
-//!
 //! Workarounds: `flush` calls only `sync_file_range`, which does not reach stable media, so the adapter syncs the file. Pages above a
 //! quarter of a segment go to files that sled never syncs, so segments are large. A batch is visible before it is flushed, so reads wait
 //! for the current write.
@@ -147,8 +146,7 @@ fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
 const MAX_RETRIES: u32 = 50;
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 
-/// Opens the database with retries: a thread of sled may still hold the file of a store that this process has just
-/// closed. Other processes cannot, because this process has the lock.
+/// Opens with retries: a thread of sled may still hold the file of a store that this process just closed.
 fn open_with_retry(config: &Config) -> Result<Db> {
     let mut left = MAX_RETRIES;
     loop {

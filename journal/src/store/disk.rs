@@ -57,7 +57,6 @@ pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &O
     Journal::start(engine, options.queue_bytes, Some(dir.to_owned()), Some(lock), Some(watermark))
 }
 
-/// Opens the store in `dir` read-only.
 pub(super) fn open_to_read(
     dir: &Path,
     name: &'static str,
@@ -98,7 +97,6 @@ pub(super) fn discard(dir: &Path, name: &'static str) -> Result<bool, OpenError>
     Ok(true)
 }
 
-/// Rewrites the store in `dir` without deleted sessions.
 pub(super) fn compact(
     dir: &Path,
     name: &'static str,

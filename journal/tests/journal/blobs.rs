@@ -202,8 +202,7 @@ async fn missing_body_damages_later_sessions_only(kind: Kind) {
                 .any(|message| message.starts_with("table `def`") && message.contains(&system.hash.to_string()))
         );
         assert!(messages.iter().any(|message| message.contains(&text)), "{messages:#?}");
-        // The first session's frame still carries the body. So the whole store can be exported, but not the second
-        // session alone.
+        // The first frame still has the body: the whole store can be exported, but not the second session alone.
         let export = |what| journal.export(what, &mut std::io::sink(), &mut |_| {}).map(|tally| tally.sessions);
         assert_eq!(export(Scope::Store).unwrap(), 3);
         assert!(export(Scope::Tree(id(2))).unwrap_err().to_string().contains("table `def` is corrupt"));

@@ -49,7 +49,6 @@ fn inspect(journal: Result<Journal, OpenError>) -> Inspection {
     }
 }
 
-/// A closed store with its content.
 struct Original {
     kind: Kind,
     _dir: tempfile::TempDir,

@@ -133,8 +133,7 @@ async fn j10_compaction_erases_every_byte(kind: Kind) {
     assert_eq!(again, Compacted::default(), "erased sessions are counted twice");
 }
 
-/// Kills a compaction at each step. Afterwards the session is still deleted, and either its text is erased or the old
-/// store is complete. Another compaction erases the text.
+/// Kills a compaction at each step: the text is erased or the old store is complete. Another one erases it.
 async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
     for at in 0.. {
         let dir = tempfile::tempdir().unwrap();

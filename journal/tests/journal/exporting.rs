@@ -240,8 +240,7 @@ async fn child_without_its_parent_is_refused() {
     assert!(error.contains(&format!("{} is a child of {}", id(11), id(10))), "{error}");
 }
 
-/// Views visit a tree level by level, so a long chain of branches would exhaust the stack. The depth of a session
-/// counts only subagents. Controls: a chain of the maximum length, and siblings.
+/// A long chain of branches would exhaust the stack of views. Controls: the maximum length, and siblings.
 #[tokio::test]
 async fn import_refuses_too_long_chains_of_branches() {
     // Each session is a branch of the one that `parent` names; session 1000 is their root.

@@ -13,7 +13,6 @@ pub(crate) struct FileImage {
 }
 
 impl FileImage {
-    /// Returns the first `len` bytes.
     pub(crate) fn cut(&self, len: usize) -> Self {
         let mut cut = self.clone();
         cut.bytes.truncate(len);

@@ -233,7 +233,6 @@ fn kinds_of(file: &std::path::Path) -> BTreeSet<String> {
     records.iter().map(|record| record.kind().to_owned()).collect()
 }
 
-/// Each kind occurs in an export and in frames.
 #[test]
 fn each_kind_of_record_has_a_fixture() {
     for extension in ["jsonl", "hex"] {

@@ -19,7 +19,6 @@ pub(crate) struct Medium {
 struct State {
     /// Content for reads.
     live: Vec<u8>,
-    /// Durable content.
     synced: Vec<u8>,
     /// Changes since the last sync, in order.
     since: Vec<Change>,
@@ -37,8 +36,7 @@ enum Change {
     Resize(usize),
 }
 
-/// Changes since the last sync that survive a power loss, in order. A lost change before a kept one models a disk that
-/// reorders.
+/// Changes since the last sync that survive, in order. A lost change before a kept one models a reordering disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survivors {
     Nothing,
@@ -89,7 +87,6 @@ impl Medium {
         self.state.lock().unwrap()
     }
 
-    /// Copies the durable content.
     pub(crate) fn copy(&self) -> Self {
         let synced = self.state().synced.clone();
         Self::with_image(synced)
@@ -114,7 +111,6 @@ impl Medium {
         self.state().steps
     }
 
-    /// Returns whether there are unsynced writes.
     pub(crate) fn has_unsynced_writes(&self) -> bool {
         !self.state().since.is_empty()
     }

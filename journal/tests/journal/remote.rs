@@ -104,8 +104,7 @@ async fn remote_journal_writes_nothing() {
     }
 }
 
-/// Returns a journal whose host creates a session during each of the first `most` reads of the log, before the rows are
-/// read.
+/// Returns a journal whose host creates a session during each of the first `most` log reads, before the rows.
 fn with_busy_host(host: &Journal, most: usize) -> Journal {
     let (writer, reads) = (host.clone(), AtomicUsize::new(0));
     let other = remote_with_changed_answers(host, move |read, answer| {

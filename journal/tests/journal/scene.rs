@@ -101,8 +101,7 @@ pub(crate) fn one(frame: Frame) -> Batch {
     Batch { frames: vec![frame] }
 }
 
-/// Returns the first records of a session with one open run: of a root, or of a child that call 1.0 of `parent`
-/// started.
+/// Returns the first records of a session with one open run: of a root, or of a child by call 1.0 of `parent`.
 pub(crate) fn creation(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
     let authority: Authority = serde_json::from_str("[]").unwrap();
     let call = json!({"turn": 1, "ix": 0});

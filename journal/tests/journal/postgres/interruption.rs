@@ -19,8 +19,7 @@ use crate::engines::Kind;
 enum Point {
     /// This many eighths of its request.
     Request(usize),
-    /// All of its request except the final `Sync`: the statement was executed, and its transaction is open until the
-    /// `Sync` commits it.
+    /// All of its request except the final `Sync`: the transaction of the executed statement is open until the `Sync`.
     Open,
     /// The request, and this many eighths of its reply.
     Reply(usize),
@@ -262,8 +261,7 @@ fn d1_acknowledgement_before_the_commit_is_noticed() {
     assert!(!wrong.is_empty() && wrong.iter().all(|what| what.ends_with("is missing or incomplete")), "{wrong:?}");
 }
 
-/// A statement that waits in the server outlives its owner: the shard stays in use until it ends, and its group is
-/// complete.
+/// A statement that waits in the server outlives its owner: the shard is in use until its group is complete.
 #[test]
 fn d2_commit_of_a_killed_owner_ends_before_the_next_claim() {
     let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());

@@ -125,8 +125,7 @@ async fn place(registry: &Registry, shard: &str) -> Placement {
     registry.place(b"key", shard).await.unwrap()
 }
 
-/// Two commands have the same key. The second one has created a session when the first is refused. Control: a choice
-/// that no other command used is removed.
+/// The second command of a key has a session when the first is refused. Control: one command's choice is removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn d4_choice_used_by_another_command_is_not_removed() {
     let nodes = Nodes::start().await;

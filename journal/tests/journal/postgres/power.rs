@@ -41,8 +41,7 @@ fn remembering(dir: &Path, accept_loss: bool) -> Options {
     Options { accept_loss, node_dir: Some(dir.join("node")), ..Options::default() }
 }
 
-/// Creates sessions one after the other, then ends the server and keeps its files as `crashed`. Returns the end of the
-/// synced log at each acknowledgement.
+/// Creates sessions, then ends the server and keeps its files as `crashed`. Returns the synced log at each one.
 async fn write_and_crash(server: &Server, spec: &StoreSpec, dir: &Path, count: u128) -> Vec<SyncedLog> {
     let journal = open_store_with(spec, remembering(dir, false)).unwrap();
     // Start a new file of the log, which then contains all later writes.
@@ -114,8 +113,7 @@ async fn d1_power_loss_keeps_acknowledged_records() {
     }
 }
 
-/// Negative control: a server that acknowledges before its sync loses acknowledged sessions. The machine that recorded
-/// their acknowledgements refuses the shard.
+/// Negative control: a server that acknowledges before its sync loses sessions; the recording machine refuses it.
 #[tokio::test]
 async fn d1_power_loss_after_asynchronous_commits_is_noticed() {
     const COUNT: u64 = 3;
@@ -162,8 +160,7 @@ async fn loss_by_torn_pages(settings: &[&str], params: &str) -> Option<u64> {
     (1..=3).find(is_lost)
 }
 
-/// Restores the files of the first checkpoint and the log up to the second. Replaces random halves of pages by those of
-/// the second checkpoint.
+/// Restores the first checkpoint's files and the log up to the second, with random halves of the second's pages.
 fn tear_pages(server: &Server, rng: &mut Rng) {
     server.copy("before", "data");
     drop(std::fs::remove_file(server.dir().join("data/postmaster.pid")));
@@ -192,8 +189,7 @@ async fn d1_power_loss_within_a_checkpoint_keeps_all_records() {
     assert_eq!(loss_by_torn_pages(&[], "shard=a").await, None);
 }
 
-/// Negative control: torn pages damage sessions if `full_page_writes`, which repairs them, is off. A journal opens on such
-/// a server only with `accept_weak`.
+/// Negative control: without `full_page_writes`, torn pages damage sessions. Opened only with `accept_weak`.
 #[tokio::test]
 async fn d1_torn_pages_without_full_page_writes_are_noticed() {
     let loss = loss_by_torn_pages(&["full_page_writes = off"], "shard=a&accept_weak=full_page_writes").await;

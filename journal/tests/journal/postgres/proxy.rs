@@ -26,9 +26,7 @@ const LOSSES: [Loss; 4] = [Loss::None, Loss::Reply, Loss::Request, Loss::Silence
 pub(super) struct Proxy {
     port: u16,
     next: Arc<AtomicU8>,
-    /// Losses so far.
     lost: Arc<AtomicU32>,
-    /// Requests so far.
     requests: Arc<AtomicU32>,
     /// True if no reply arrives any more, while connections stay open.
     is_silent: Arc<AtomicBool>,
@@ -124,8 +122,7 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
     (1..=n).for_each(|n| assert_eq!(journal.records(id(n)).unwrap().len(), 3, "{n}"));
 }
 
-/// A scan blocks a thread of the runtime, so a server that never answers again would stop a node. Control: the server
-/// answers before.
+/// A server that never answers a scan would block a thread and stop a node. Control: it answers before.
 #[tokio::test]
 async fn d1_scan_ends_when_the_server_falls_silent() {
     let (proxy, shard) = (Proxy::to(shared()), unused_shard());

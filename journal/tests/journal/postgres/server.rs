@@ -99,7 +99,6 @@ fn run_command(command: &mut Command) -> String {
 }
 
 impl Server {
-    /// Starts a server with these settings.
     pub(crate) fn start(settings: &[&str]) -> Self {
         let (dir, bin) = (own_dir(), programs());
         let password = dir.join("password");
@@ -140,7 +139,6 @@ impl Server {
         standby
     }
 
-    /// Lets a standby take writes.
     pub(crate) fn promote(&self) {
         run_command(&mut self.ctl(&["promote"]));
     }
