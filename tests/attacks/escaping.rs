@@ -27,7 +27,7 @@ fn names_of_a_repository_are_shown_escaped() {
         (AGENT_FILE, "description: TEXT", &["agents", "mine"]),
         (AGENT_FILE, "description: TEXT", &["trust", "--yes"]),
         (AGENT_FILE, "TEXT: 1", &["agents", "check", AGENT_FILE]),
-        (AGENT_FILE, "model: TEXT", &["run", "--store", "memory", "--agent", "mine", "hi"]),
+        (AGENT_FILE, "permissions: {TEXT: allow}", &["run", "--store", "memory", "--agent", "mine", "hi"]),
         ("subtend.yaml", "TEXT: 1", &["config", "show"]),
         ("subtend.yaml", "agent: TEXT", &["run", "--store", "memory", "hi"]),
         ("subtend.yaml", "llm: {pools: {TEXT: [offline]}, default_pool: other}", &["config", "show"]),

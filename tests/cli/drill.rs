@@ -15,7 +15,7 @@ fn invalid_drill_options_are_usage_errors_with_a_remedy() {
         (&["--store", "memory"], &["memory", "--store ENGINE"]),
         (&["--store", "tape"], &["tape", "redb:PATH"]),
         (&["--store", "redb:"], &["redb:", "the directory is missing"]),
-        (&["--store", "redb:."], &["is not an empty directory", "it creates its own"]),
+        (&["--store", "redb:."], &["is not an empty directory", "it needs a new directory"]),
     ];
     for (args, expected) in cases {
         let done = user.call(&[&["drill"], args].concat());
