@@ -202,12 +202,17 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     fn fill_bodies(&mut self, session: SessionId, at: LinePosition, records: &mut [Record]) -> Result<(), ImportError> {
         let damaged = |why: String| ImportError::Damaged { line: at.line, why };
         for record in records {
-            if let Record::SessionCreated(created) = &*record
-                && (created.system.body.is_some() || created.ceiling.body.is_some() || created.limits.body.is_some())
-            {
-                return Err(damaged(format!(
-                    "`session_created` of session {session} has a body: bodies have their own lines"
-                )));
+            if let Record::SessionCreated(created) = &*record {
+                if created.system.body.is_some() || created.ceiling.body.is_some() || created.limits.body.is_some() {
+                    return Err(damaged(format!(
+                        "`session_created` of session {session} has a body: bodies have their own lines"
+                    )));
+                }
+                // Sessions are read in the order of their ids, so the cache may contain bodies of later lines.
+                let hashes = [created.system.hash, created.ceiling.hash, created.limits.hash];
+                if let Some(hash) = hashes.into_iter().find(|hash| self.def_before(*hash, at).is_none()) {
+                    return Err(damaged(format!("the body {hash} is not in the store")));
+                }
             }
             let bodies = std::mem::take(&mut self.bodies);
             let filled = bodies.fill(record, &mut |hash| self.def(hash, at), &damaged);
@@ -236,11 +241,14 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
+    /// Returns the position and size of a body that an earlier line defines.
+    fn def_before(&self, hash: Hash, before: LinePosition) -> Option<(LinePosition, usize)> {
+        self.survey.defs.get(&hash).copied().filter(|(at, _)| at.line < before.line)
+    }
+
     fn def(&mut self, hash: Hash, before: LinePosition) -> Result<Option<Text>, ImportError> {
-        let Some((at, bytes)) = self.survey.defs.get(&hash).filter(|(at, _)| at.line < before.line) else {
-            return Ok(None);
-        };
-        self.remaining_bodies = self.remaining_bodies.checked_sub(*bytes as u64).ok_or_else(|| {
+        let Some((at, bytes)) = self.def_before(hash, before) else { return Ok(None) };
+        self.remaining_bodies = self.remaining_bodies.checked_sub(bytes as u64).ok_or_else(|| {
             let why = format!("its sessions use large bodies in turns, such as {hash} of {bytes} bytes");
             ImportError::Damaged { line: before.line, why }
         })?;

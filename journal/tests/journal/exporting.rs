@@ -231,6 +231,30 @@ async fn file_with_valid_checksums_but_invalid_records_is_refused() {
     read(&journal, &forge_export(values(&file))).await.unwrap();
 }
 
+/// Sessions are read in the order of their ids: those of the first tree, which come after the bodies, have read them
+/// before. The control: the same order of frames after the bodies.
+#[tokio::test]
+async fn body_of_a_later_line_is_refused() {
+    let mut lines = values(&export_of(2).await);
+    let (header, end) = (lines.remove(0), lines.pop().unwrap());
+    let (bodies, frames): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line.get("def").is_some());
+    let of_first = [id(10), id(11)].map(|id| serde_json::json!(id));
+    let is_first = |line: &serde_json::Value| of_first.contains(&line["frame"]["session"]);
+    let (first, second): (Vec<_>, Vec<_>) = frames.into_iter().partition(is_first);
+    assert!(!first.is_empty() && !second.is_empty());
+    let file = |parts: [&[serde_json::Value]; 3]| {
+        forge_export([std::slice::from_ref(&header), &parts.concat(), std::slice::from_ref(&end)].concat())
+    };
+    let journal = memory();
+    let error = read(&journal, &file([&second, &bodies, &first])).await.expect_err("no body").to_string();
+    assert!(
+        error.starts_with("line 2 of the export is damaged: the body ") && error.contains("is not in the store"),
+        "{error}"
+    );
+    assert_eq!(journal.last_appended(), Lsn(0));
+    read(&journal, &file([&bodies, &second, &first])).await.unwrap();
+}
+
 #[tokio::test]
 async fn child_without_its_parent_is_refused() {
     let journal = memory();
