@@ -85,7 +85,7 @@ pub enum ImportError {
     )]
     Leftover { session: SessionId, line: u64 },
     #[error(
-        "line {line} of the export is a frame of {bytes} bytes, but this store's limit is {limit}: choose another engine"
+        "line {line} of the export is a frame of {bytes} bytes, but this store's limit is {limit}; nothing was imported. Export the other trees one by one"
     )]
     TooLarge { line: u64, bytes: u64, limit: u64 },
     #[error(
