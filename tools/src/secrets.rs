@@ -59,23 +59,29 @@ impl Secrets {
         if self.is_empty() || !text.contains(BREAKS) {
             return None;
         }
+        let joined = text.replace(BREAKS, "");
+        let mut found = Vec::new();
+        for (name, value) in self.0.iter() {
+            let value = value.replace(BREAKS, "");
+            if value.len() >= SHORTEST {
+                found.extend(joined.match_indices(&value).map(|(at, _)| (at, value.len(), name)));
+            }
+        }
+        if found.is_empty() {
+            return None;
+        }
+        // Positions take eight times the memory of the text, and most texts have no secret.
         let kept: Vec<usize> = text
             .bytes()
             .enumerate()
             .filter(|(_, byte)| !BREAKS.contains(&char::from(*byte)))
             .map(|(at, _)| at)
             .collect();
-        let joined = text.replace(BREAKS, "");
-        let mut found = Vec::new();
-        for (name, value) in self.0.iter() {
-            let value = value.replace(BREAKS, "");
-            if value.len() >= SHORTEST {
-                found.extend(joined.match_indices(&value).filter_map(|(at, value)| {
-                    let last = at.saturating_add(value.len()).saturating_sub(1);
-                    Some((*kept.get(at)?, kept.get(last)?.saturating_add(1), name))
-                }));
-            }
-        }
+        let in_text = |(at, len, name): (usize, usize, _)| {
+            let last = at.saturating_add(len).saturating_sub(1);
+            Some((*kept.get(at)?, kept.get(last)?.saturating_add(1), name))
+        };
+        let mut found: Vec<_> = found.into_iter().filter_map(in_text).collect();
         // Of values that overlap, the longer one is replaced first, and the rest of the other one remains.
         found.sort_by_key(|(from, to, _)| (*from, std::cmp::Reverse(*to)));
         let (mut out, mut done) = (String::new(), 0_usize);
