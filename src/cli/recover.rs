@@ -82,8 +82,9 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let recovered = runtime.block_on(async {
         let host = control::begin(journal, &place).await?;
         let mut recovered = summarize(host.runtime().boot());
-        recovered.incomplete = incomplete_worktrees(&place)?;
         control::end(host).await;
+        // Read after the end, because a resumed run may have been creating its worktree.
+        recovered.incomplete = incomplete_worktrees(&place)?;
         Ok::<_, Fail>(recovered)
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
