@@ -34,7 +34,8 @@ pub struct ImportBounds {
     pub rights: Authority,
     /// Their maximum limits; `None` keeps those of the export.
     pub limits: Option<Limits>,
-    /// Maximum bytes of memory for what is kept of all lines. One line and one session come on top.
+    /// Maximum bytes of memory for what is kept of all lines. One line and one session come on top. The session may also
+    /// have as many bytes, and at least 160 MiB.
     pub memory: usize,
 }
 

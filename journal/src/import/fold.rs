@@ -16,7 +16,8 @@ const MAX_INPUTS: usize = 1 << 16;
 /// Maximum work of records that reread their session, in units of [`State::reread_work`]: some seconds.
 const MAX_REREAD: u64 = 1 << 32;
 
-/// Maximum bytes of the texts of a session, plus those of [`RECORD_BYTES`] for each of its records.
+/// Maximum bytes of the texts of a session, plus those of [`RECORD_BYTES`] for each of its records, if the import may not
+/// use more memory.
 const MAX_STATE: u64 = 160 << 20;
 /// Bytes that a record without text keeps in memory. The largest is that of a child.
 const RECORD_BYTES: u64 = 384;
@@ -38,11 +39,14 @@ pub(super) struct Fold {
     owner: Option<Owner>,
     opened: Option<usize>,
     reread: u64,
+    max_state: u64,
 }
 
 impl Fold {
-    pub(super) fn new(id: SessionId) -> Self {
-        Self { id, state: None, place: None, owner: None, opened: None, reread: 0 }
+    /// Creates the fold of a session in an import that may use `memory` bytes.
+    pub(super) fn new(id: SessionId, memory: usize) -> Self {
+        let max_state = MAX_STATE.max(memory as u64);
+        Self { id, state: None, place: None, owner: None, opened: None, reread: 0, max_state }
     }
 
     /// Folds a frame and returns its obligations.
@@ -74,9 +78,12 @@ impl Fold {
                     return Err(damaged(format!("session {} has more than {MAX_INPUTS} inputs", self.id)));
                 }
                 let records = state.next_seq.0.saturating_mul(RECORD_BYTES);
-                if state.text_bytes.saturating_add(records) > MAX_STATE {
-                    let most = MAX_STATE >> 20;
-                    return Err(damaged(format!("session {} takes more than {most} MiB of memory", self.id)));
+                if state.text_bytes.saturating_add(records) > self.max_state {
+                    let most = self.max_state >> 20;
+                    return Err(damaged(format!(
+                        "session {} takes more than {most} MiB of memory: allow more with --max-memory",
+                        self.id
+                    )));
                 }
                 self.reread = self.reread.saturating_add(state.reread_work(record));
                 if self.reread > MAX_REREAD {
@@ -127,7 +134,7 @@ mod tests {
             "limits": Interned::new(Arc::new(Limits::default())).unwrap(), "workspace": ".",
         }}));
         let id = SessionId(uuid::Uuid::from_u128(7));
-        let mut fold = Fold::new(id);
+        let mut fold = Fold::new(id, 0);
         fold.fold_frame(0, LinePosition { line: 1, offset: 0 }, &[created]).unwrap();
         fold
     }
@@ -154,20 +161,22 @@ mod tests {
         assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
     }
 
-    /// The fold keeps the texts of a session. The control: as many bytes as the bound.
+    /// The fold keeps the texts of a session. The controls: as many bytes as the bound, and an import with more memory.
     #[test]
     fn import_refuses_sessions_of_endless_texts() {
-        let with = |texts: u64| {
+        let with = |texts: u64, memory: u64| {
             let mut fold = new_fold();
+            fold.max_state = MAX_STATE.max(memory);
             fold.state.as_mut().unwrap().text_bytes = texts;
             fold.fold_frame(1, LinePosition { line: 9, offset: 0 }, &[input(1)])?;
             let state = fold.state.unwrap();
             Ok(state.text_bytes + state.next_seq.0 * RECORD_BYTES)
         };
-        let bytes: u64 = with(0).unwrap();
-        assert_eq!(with(MAX_STATE - bytes).unwrap(), MAX_STATE);
-        let refused: ImportError = with(MAX_STATE - bytes + 1).unwrap_err();
-        let why = format!("session {} takes more than 160 MiB of memory", new_fold().id);
+        let bytes: u64 = with(0, 0).unwrap();
+        assert_eq!(with(MAX_STATE - bytes, 0).unwrap(), MAX_STATE);
+        assert_eq!(with(MAX_STATE - bytes + 1, MAX_STATE + 1).unwrap(), MAX_STATE + 1);
+        let refused: ImportError = with(MAX_STATE - bytes + 1, 0).unwrap_err();
+        let why = format!("session {} takes more than 160 MiB of memory: allow more with --max-memory", new_fold().id);
         assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
     }
 

@@ -122,7 +122,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     fn session(&mut self, id: SessionId, session: &Session) -> Result<(), ImportError> {
         let left = self.engine.positions(id).map_err(ReadError::from)?;
         let mut left = left.into_iter();
-        let mut fold = Fold::new(id);
+        let mut fold = Fold::new(id, self.bounds.memory);
         let (mut last, mut created_ms) = (None, None);
         for ix in &session.frames {
             let Some(at) = self.survey.frames.get(*ix).copied() else { continue };
