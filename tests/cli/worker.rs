@@ -170,7 +170,7 @@ fn d6_worker_resuming_after_its_lease_is_refused() {
     two.stops();
     one.signal("CONT");
     let ended = one.stops();
-    assert!(ended.err.contains("the result was refused: the lease is over"), "{ended:?}");
+    assert!(ended.err.contains("the result was refused: the lease has ended"), "{ended:?}");
     assert_eq!(records(), before);
     host.host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
