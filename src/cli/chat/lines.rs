@@ -51,12 +51,19 @@ impl LineEditor {
 
     /// Sets the typed text aside until the next line is entered, so that it does not answer a question that appears now.
     pub(super) fn set_aside(&mut self) {
-        if !self.input.value().is_empty() {
-            self.aside = Some(std::mem::take(&mut self.input));
+        let typed = std::mem::take(&mut self.input);
+        if !typed.value().is_empty() {
+            // A question that was closed without an answer left text aside.
+            self.aside = Some(match self.aside.take() {
+                Some(before) => Input::new(format!("{} {}", before.value(), typed.value())),
+                None => typed,
+            });
         }
     }
 
     pub(super) fn put_back(&mut self, line: String) {
+        // The entered line restored the text that was set aside, and would replace it here.
+        self.set_aside();
         self.input = Input::new(line);
     }
 
