@@ -60,6 +60,9 @@ const SECRETS: [&str; 18] = [
 /// Maximum number of links to executables that are followed for one directory on `PATH`.
 const MAX_LINKS: usize = 2_000;
 
+/// Directories of programs if `PATH` names none that may be used, as in the C library.
+const NO_PATH: &str = "/bin:/usr/bin";
+
 /// The locations outside the workspace that every sandboxed command can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
@@ -143,7 +146,9 @@ pub(crate) fn path_outside(workspace: &Path) -> OsString {
     let writable = Writable { workspace, ..Writable::default() };
     let is_outside = |dir: &PathBuf| dir.is_absolute() && (is_above_home || resolve(dir, &writable).is_some());
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::join_paths(std::env::split_paths(&path).filter(is_outside)).unwrap_or_default()
+    let outside = std::env::join_paths(std::env::split_paths(&path).filter(is_outside)).unwrap_or_default();
+    // An empty list would name the current directory, which may be in the workspace.
+    if outside.is_empty() { NO_PATH.into() } else { outside }
 }
 
 /// Returns a directory on `PATH` with its neighbouring libraries, and the programs to which its links lead. A session of another workspace
