@@ -265,7 +265,9 @@ fn command(
     }
     // Omits workspaces that a list of paths cannot name.
     let others = workspace.made_for().unwrap_or_default().iter().filter(|other| std::env::join_paths([other]).is_ok());
-    if let Ok(others) = std::env::join_paths(others) {
+    if let Ok(others) = std::env::join_paths(others)
+        && !others.is_empty()
+    {
         command.env(sandbox::OTHERS, others);
     }
     // There is no terminal, so pagers and prompts would block.
