@@ -116,13 +116,14 @@ fn isolated_agent_cannot_answer_without_a_worktree() {
 }
 
 /// A directory of the workspace on `PATH`, as in a virtual environment: a program that a session puts there does not run
-/// in place of git, where it could show other changes than it merges. The control: a directory of the user.
+/// in place of git, where it could show other changes than it merges: neither in the session, nor in a later command that
+/// the person starts in another directory. The control: a directory of the user.
 #[cfg(unix)]
 #[test]
 fn git_is_not_taken_from_the_workspace() {
     use std::os::unix::fs::PermissionsExt as _;
 
-    let is_run = |inside: bool| {
+    let is_run = |(inside, is_later): (bool, bool)| {
         let user = User::new();
         let outside = user.workspace().with_file_name("outside");
         let bin = if inside { user.workspace() } else { outside }.join(".venv/bin");
@@ -133,12 +134,21 @@ fn git_is_not_taken_from_the_workspace() {
         let mut command = user.command(&["run", "--json", "--model", &model, "--allow", "fs.write", "go"]);
         let system = std::env::var_os("PATH").unwrap_or_default();
         let path = [bin].into_iter().chain(std::env::split_paths(&system));
-        command.env("PATH", std::env::join_paths(path).expect("a PATH"));
+        let path = std::env::join_paths(path).expect("a PATH");
+        command.env("PATH", if is_later { &system } else { &path });
         RunningCommand::start(command, "").done();
-        let worktrees = std::fs::read_dir(user.data().join("worktrees")).expect("a directory");
-        worktrees.flatten().any(|entry| entry.path().join("planted").exists())
+        let worktrees = || std::fs::read_dir(user.data().join("worktrees")).expect("a directory").flatten();
+        if is_later {
+            let name = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_suffix(".json").map(str::to_owned);
+            let id = worktrees().find_map(name).expect("a worktree");
+            let mut later = user.command(&["worktree", "diff", &id]);
+            later.env("PATH", &path).current_dir(user.data());
+            RunningCommand::start(later, "").done();
+        }
+        worktrees().any(|entry| entry.path().join("planted").exists())
     };
-    assert_eq!([true, false].map(is_run), [false, true]);
+    let cases = [(true, false), (false, false), (true, true), (false, true)];
+    assert_eq!(cases.map(is_run), [false, true, false, true]);
 }
 
 /// The parent puts links into a directory of the workspace on `PATH`, as in a virtual environment: they open nothing

@@ -204,7 +204,7 @@ pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString
 }
 
 /// Restricts this thread and all its later children. They can use only the directories `written` and `read`, `program`, and the
-/// files that system programs need and to which no link in `workspace` leads. As for a command, the system call filter applies, and sockets and most capabilities are denied.
+/// files that system programs need and to which no link in `workspaces` leads. As for a command, the system call filter applies, and sockets and most capabilities are denied.
 ///
 /// # Errors
 /// If the thread cannot be restricted, or a directory is missing or lies behind a link.
@@ -213,11 +213,11 @@ pub(crate) fn enter_within(
     written: &[PathBuf],
     read: &[PathBuf],
     program: &Path,
-    workspace: &Path,
+    workspaces: &[PathBuf],
 ) -> Result<(), String> {
     // The first directory is the repository, usually inside a workspace too. Links in a workspace must not add grants.
     let repository = written.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
-    let mut places = Places::of_process(repository, &[workspace.to_owned()]);
+    let mut places = Places::of_process(repository, workspaces);
     // Git needs only two devices. A link to another one, such as `/dev/zero`, would make git read until its memory limit.
     places.devices.retain(|device| ["/dev/null", "/dev/urandom"].map(Path::new).contains(&&**device));
     domain::enter_within((written, read), program, &places)

@@ -189,7 +189,7 @@ impl Worktrees {
     }
 
     /// Takes git from no directory of `workspace` on `PATH`, such as a virtual environment, since sessions could put a program there.
-    /// Without this call, that holds for the current directory.
+    /// Without this call, that holds for the current directory. It always holds for workspaces for which worktrees were made.
     #[must_use]
     pub fn outside(mut self, workspace: &Path) -> Self {
         self.git.outside = Some(workspace.to_owned());
@@ -219,7 +219,9 @@ impl Worktrees {
                 self.make(begun.inspect_err(|_| drop(self.remove_lock(session)))?)?
             }
         };
-        Ok(Arc::new(self.tree(&entry)?.confine_commands([entry.target, self.git.outside()].into())))
+        let tree = self.tree(&entry)?;
+        let made_for = std::iter::once(entry.target).chain(self.git.outside()).collect();
+        Ok(Arc::new(tree.confine_commands(made_for)))
     }
 
     /// Returns all worktrees, ordered by session.
@@ -312,7 +314,12 @@ impl Worktrees {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(cannot("read"))?,
         };
-        serde_json::from_slice(&text).map(Some).map_err(|error| cannot("read")(error.into()))
+        let entry: WorktreeEntry = serde_json::from_slice(&text).map_err(|error| cannot("read")(error.into()))?;
+        // No directory of `PATH` is in a worktree, and there may be many.
+        if !self.dir.canonicalize().is_ok_and(|dir| entry.target.starts_with(dir)) {
+            self.git.avoid(&entry.target);
+        }
+        Ok(Some(entry))
     }
 
     fn write(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {

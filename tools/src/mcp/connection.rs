@@ -95,7 +95,8 @@ impl ServerConnection {
         let (served, life, thread) = match &config.transport {
             ServerTransport::Stdio { command, args, env } => {
                 // A program that a session put into a directory of the workspace on `PATH` must not run in place of the command.
-                let path = (!config.in_workspace).then(|| ("PATH".into(), path_outside(&settings.workspace)));
+                let path = (!config.in_workspace)
+                    .then(|| ("PATH".into(), path_outside(std::slice::from_ref(&settings.workspace))));
                 let env = path.into_iter().chain(env.iter().map(|(name, value)| (name.into(), value.into())));
                 let directory =
                     settings.elsewhere.as_ref().filter(|_| !config.in_workspace).unwrap_or(&settings.workspace);

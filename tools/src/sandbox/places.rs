@@ -138,13 +138,15 @@ impl Places {
     }
 }
 
-/// Returns the entries of `PATH` from which the host may start a program of its own: not those in `workspace`, such as a virtual
+/// Returns the entries of `PATH` from which the host may start a program of its own: not those in `workspaces`, such as a virtual
 /// environment, since a session could put a program there. A workspace that contains the home directory has all programs of the user.
-pub(crate) fn path_outside(workspace: &Path) -> OsString {
-    let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
-    let is_above_home = std::env::home_dir().is_some_and(|home| home.starts_with(&workspace));
-    let writable = Writable { workspace, ..Writable::default() };
-    let is_outside = |dir: &PathBuf| dir.is_absolute() && (is_above_home || resolve(dir, &writable).is_some());
+pub(crate) fn path_outside(workspaces: &[PathBuf]) -> OsString {
+    let home = std::env::home_dir();
+    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let is_apart = |workspace: &PathBuf| !home.as_ref().is_some_and(|home| home.starts_with(workspace));
+    let apart = workspaces.iter().map(real).filter(is_apart);
+    let writable: Vec<Writable> = apart.map(|workspace| Writable { workspace, ..Writable::default() }).collect();
+    let is_outside = |dir: &PathBuf| dir.is_absolute() && writable.iter().all(|of| resolve(dir, of).is_some());
     let path = std::env::var_os("PATH").unwrap_or_default();
     let outside = std::env::join_paths(std::env::split_paths(&path).filter(is_outside)).unwrap_or_default();
     // An empty list would name the current directory, which may be in the workspace.

@@ -8,11 +8,12 @@
 //! repository or file of the user. If the system has a sandbox, git can reach only the repository and the worktree. It cannot reach
 //! records of the host or worktrees of other sessions.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use super::{WorktreeError, blocking};
@@ -61,6 +62,8 @@ pub(super) struct Git {
     guard: Option<Guard>,
     /// The directory from which git is never taken, also where `PATH` leads there: the current one if `None`.
     pub(super) outside: Option<PathBuf>,
+    /// The workspaces of the worktrees in use, from which git is never taken either.
+    workspaces: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 /// Directories that git can reach in addition to those of the system. Their paths contain no links.
@@ -88,11 +91,22 @@ pub(super) struct GitAnswer {
 
 impl Git {
     pub(super) fn new(guard: Option<Guard>) -> Self {
-        Self { guard, outside: None }
+        Self { guard, ..Self::default() }
     }
 
-    pub(super) fn outside(&self) -> PathBuf {
-        self.outside.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default()
+    /// Returns the directories from which git is never taken.
+    pub(super) fn outside(&self) -> Vec<PathBuf> {
+        let own = self.outside.clone().or_else(|| std::env::current_dir().ok());
+        let workspaces = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        own.into_iter().chain(workspaces.iter().cloned()).collect()
+    }
+
+    /// Takes git from no directory of `workspace` from now on.
+    pub(super) fn avoid(&self, workspace: &Path) {
+        let mut workspaces = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if !workspaces.contains(workspace) {
+            workspaces.insert(workspace.to_owned());
+        }
     }
 
     /// Runs a command that must succeed, and returns its output.
@@ -271,12 +285,12 @@ fn receive<T>(
 }
 
 /// Runs `act` in a sandbox, if the system has one. Then `act` and its child processes can reach only files of `reach` and of the system,
-/// also where links in `workspace` lead elsewhere.
+/// also where links in `workspaces` lead elsewhere.
 #[cfg(target_os = "linux")]
 pub(super) fn run_confined<T: Send>(
     reach: &GitReach,
     program: &Path,
-    workspace: &Path,
+    workspaces: &[PathBuf],
     act: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
     if sandbox::probe().is_err() {
@@ -285,7 +299,7 @@ pub(super) fn run_confined<T: Send>(
     // A sandbox applies to the thread that enters it and to the processes that the thread starts.
     std::thread::scope(|scope| {
         let started = scope.spawn(|| {
-            sandbox::enter_within(&reach.written, &reach.read, program, workspace).map_err(io::Error::other)?;
+            sandbox::enter_within(&reach.written, &reach.read, program, workspaces).map_err(io::Error::other)?;
             act()
         });
         started.join().unwrap_or_else(|_| Err(io::Error::other("the sandbox panicked")))
@@ -293,7 +307,12 @@ pub(super) fn run_confined<T: Send>(
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn run_confined<T>(_: &GitReach, _: &Path, _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn run_confined<T>(
+    _: &GitReach,
+    _: &Path,
+    _: &[PathBuf],
+    act: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
     act()
 }
 

@@ -23,6 +23,7 @@ impl Worktrees {
         if let WorktreeOrigin::Workspace(workspace) = origin {
             // A session of a directory above may have replaced it by a link. Git follows no link that is swapped in later.
             beneath::absolute_dir(workspace).map_err(cannot("created"))?;
+            self.git.avoid(workspace);
         }
         // Hold the snapshot's lock until the entry is written, because snapshot repositories without an entry are removed.
         let snapshot = match origin {
