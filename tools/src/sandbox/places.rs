@@ -81,9 +81,9 @@ pub struct Places {
 impl Places {
     /// Finds the locations for `workspace`. Of `others`, follows links only in one with the home directory.
     pub(super) fn of_process(workspace: &Path, others: &[PathBuf]) -> Self {
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let home = std::env::home_dir();
-        let is_apart = |other: &PathBuf| !home.as_ref().is_some_and(|home| home.starts_with(other));
+        let real_home = home.as_deref().map(real);
+        let is_apart = |other: &PathBuf| !real_home.as_ref().is_some_and(|home| home.starts_with(other));
         let others = others.iter().map(|other| real(other)).filter(is_apart).collect();
         let writable = Writable { workspace: real(workspace), others };
         Self::from_environment(&writable, home, &|name| std::env::var_os(name))
@@ -102,11 +102,17 @@ impl Places {
         let (with_network, devices) = (existing(&RESOLVERS), existing(&DEVICES));
         let mut places = Self { readable, with_network, devices, ..Self::default() };
         // Without a home directory, private files are unknown.
-        let Some(home) = home.and_then(|home| home.canonicalize().ok()) else { return places };
+        let Some(named_home) = home else { return places };
+        let Ok(home) = named_home.canonicalize() else { return places };
+        // The home directory may be behind a link, which no session made.
+        let in_home = |dir: PathBuf| match dir.strip_prefix(&named_home) {
+            Ok(below) => home.join(below),
+            Err(_) => dir,
+        };
         let path = variable("PATH").unwrap_or_default();
         let mut wanted: Vec<PathBuf> = std::env::split_paths(&path)
             .filter(|dir| dir.is_absolute())
-            .flat_map(|dir| expand_path_entry(&dir, writable))
+            .flat_map(|dir| expand_path_entry(&in_home(dir), writable))
             .collect();
         for (name, default, parts) in TOOLCHAINS {
             let configured = variable(name).map(PathBuf::from);
@@ -138,13 +144,17 @@ impl Places {
     }
 }
 
+/// Returns `path` without links, if it exists.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
 /// Returns the entries of `PATH` from which the host may start a program of its own: not those in `workspaces`, such as a virtual
 /// environment, since a session could put a program there. A workspace that contains the home directory has all programs of the user.
 pub(crate) fn path_outside(workspaces: &[PathBuf]) -> OsString {
-    let home = std::env::home_dir();
-    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let home = std::env::home_dir().as_deref().map(real);
     let is_apart = |workspace: &PathBuf| !home.as_ref().is_some_and(|home| home.starts_with(workspace));
-    let apart = workspaces.iter().map(real).filter(is_apart);
+    let apart = workspaces.iter().map(|workspace| real(workspace)).filter(is_apart);
     let writable: Vec<Writable> = apart.map(|workspace| Writable { workspace, ..Writable::default() }).collect();
     let is_outside = |dir: &PathBuf| dir.is_absolute() && writable.iter().all(|of| resolve(dir, of).is_some());
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -239,6 +249,16 @@ mod tests {
         assert_eq!(places.left_out, []);
         let variables = [("RUSTUP_HOME", home.join(".rustup")), ("CARGO_HOME", home.join(".cargo"))];
         assert_eq!(places.variables, variables);
+    }
+
+    #[test]
+    fn home_directory_behind_a_link_grants_the_same() {
+        let (dir, home) = home();
+        let link = dir.path().canonicalize().unwrap().join("link");
+        symlink(&home, &link).unwrap();
+        let granted = places(&link, &[link.join("tools/bin")]).readable;
+        assert_eq!(granted, places(&home, &[home.join("tools/bin")]).readable);
+        assert!(granted.contains(&home.join("tools/lib")));
     }
 
     #[test]
