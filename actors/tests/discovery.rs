@@ -120,7 +120,9 @@ async fn b7_b8_few_tools_are_all_shown_without_discovery() {
 async fn b8_unknown_slugs_are_skipped_and_noted_in_events() {
     let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::default());
     let long = "x".repeat(500);
-    let arguments = json!({"task": "a", "tools": {"workspace": ["lookup", "nonesuch"], "other": [long, "make"]}});
+    let unseen = "re\u{202e}ad\n"; // an import refuses such a name
+    let arguments =
+        json!({"task": "a", "tools": {"workspace": ["lookup", "nonesuch", unseen], "other": [long, "make"]}});
     let answering = subagent(arguments, Vec::new(), &seen);
     let runtime = host(&journal, 16, &ran).model(answering).start().await.expect("the runtime starts");
     let mut events = runtime.subscribe(None);
@@ -134,7 +136,7 @@ async fn b8_unknown_slugs_are_skipped_and_noted_in_events() {
             skipped.push(spawned.skipped.clone());
         }
     }
-    assert_eq!(skipped, [["nonesuch".into(), "x".repeat(64).into()]]);
+    assert_eq!(skipped, [["nonesuch".into(), "re<U+202E>ad<U+000A>".into(), "x".repeat(64).into()]]);
     let first = seen.lock().unwrap()[0].clone();
     assert_eq!(offered(&first), ["lookup", "make"]);
     assert!(prompt(&first).contains("### lookup\n") && !prompt(&first).contains("nonesuch"), "{}", prompt(&first));

@@ -12,6 +12,7 @@ use subtend_session::authority::Authority;
 use subtend_session::call::{ToolEffect, ToolErrorKind};
 use subtend_session::command::Refusal;
 use subtend_session::dialect::Dialect;
+use subtend_session::escape::on_one_line;
 use subtend_session::ids::{Interned, Short, Text};
 use subtend_session::limits::Limits;
 use subtend_session::message::ToolSpec;
@@ -315,8 +316,11 @@ impl Agents {
         let many = offered.len() > usize::try_from(self.dialects.subagent.tools_in_full).unwrap_or(usize::MAX);
         created.in_full = many.then(|| found.iter().map(|name| Arc::clone(name)).collect());
         let tools = offered.into_iter().filter(|tool| found.contains(&&tool.name)).collect();
-        // A model chose the name, so it may have any length.
-        let shown = |name: &Text| name.get(..name.floor_char_boundary(MAX_NAME_BYTES)).unwrap_or_default().into();
+        // A model chose the name, so it may have any length and any characters. An import refuses invisible ones.
+        let shown = |name: &Text| {
+            let start = name.get(..name.floor_char_boundary(MAX_NAME_BYTES)).unwrap_or_default();
+            on_one_line(start).into()
+        };
         (tools, lacking.into_iter().map(shown).collect())
     }
 

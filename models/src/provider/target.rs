@@ -3,6 +3,7 @@
 use std::fmt;
 
 use subtend_session::ids::Text;
+use subtend_session::unseen::is_unseen;
 
 use super::address::Address;
 use super::key::Key;
@@ -42,7 +43,7 @@ impl Target {
     pub fn parse(spec: &str) -> Result<Self, BadTarget> {
         let spec = spec.trim();
         let (provider, model) = spec.split_once('/').unwrap_or((spec, ""));
-        let shown = |text: &str| text.chars().filter(|c| !c.is_control()).take(80).collect::<String>();
+        let shown = |text: &str| text.chars().filter(|c| !is_unseen(*c)).take(80).collect::<String>();
         let protocol = Protocol::ALL
             .into_iter()
             .find(|protocol| protocol.as_str() == provider)
@@ -51,7 +52,7 @@ impl Target {
             return Err(BadTarget::NoModel(protocol.as_str()));
         }
         // For Gemini, the name is part of the path, so it must not contain a character that ends a path.
-        if model.len() > 256 || model.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
+        if model.len() > 256 || model.chars().any(|c| c.is_whitespace() || is_unseen(c) || matches!(c, '?' | '#')) {
             return Err(BadTarget::BadModelName(shown(model)));
         }
         Ok(Self { protocol, model: model.into(), address: None, key: None })
@@ -121,6 +122,7 @@ mod tests {
         assert_eq!(says("anthropic"), "`anthropic/` needs a model: write `anthropic/MODEL`");
         assert_eq!(says("openai/"), "`openai/` needs a model: write `openai/MODEL`");
         assert!(says("gemini/a b").starts_with("`a b` is not a valid model name"));
+        assert!(says("ollama/a\u{202e}b").starts_with("`ab` is not a valid model name"));
         assert!(says("gemini/a?alt=x").starts_with("`a?alt=x` is not a valid model name"));
         assert_eq!(
             says("mistral/x"),
