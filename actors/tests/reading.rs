@@ -70,7 +70,8 @@ async fn host(
     builder.model(answering).start().await.expect("the runtime starts")
 }
 
-/// Returns a model whose root makes the calls `requested_calls` and then ends; keeps the first messages of its children.
+/// Returns a model that makes `requested_calls` in the root session and then ends. It adds the first message of each child
+/// to `received`.
 fn asking(requested_calls: Vec<(&'static str, Value)>, received: &Arc<Mutex<Vec<String>>>) -> Arc<dyn Model> {
     let received = Arc::clone(received);
     model(move |request| {
@@ -151,6 +152,7 @@ async fn b7_children_are_created_in_call_order_with_or_without_files() {
     };
     let order: Vec<u32> = records(&journal, session.id()).await.into_iter().filter_map(created).collect();
     assert_eq!(order, (0..60).collect::<Vec<_>>());
+    // One read covers at most 16 calls.
     assert_eq!(disk.begun.load(Ordering::Relaxed), 4, "expected this number of concurrent reads");
     shut(runtime).await;
 }

@@ -18,7 +18,8 @@ pub fn check(name: &str) -> Result<(), BadName> {
     if fits { Ok(()) } else { Err(BadName { name: name.chars().take(MAX_LEN + 16).collect() }) }
 }
 
-/// Returns a valid agent name: `Code Reviewer` and `code/reviewer` become `code-reviewer`.
+/// Returns `name` in the characters of an agent's name: `Code Reviewer` and `code/reviewer` become `code-reviewer`.
+/// The result may be empty or too long.
 pub(crate) fn slug(name: &str) -> String {
     let mut slug = String::new();
     for c in name.trim().chars() {

@@ -48,7 +48,7 @@ async fn unknown_model_is_refused() {
             assert_eq!(opened.status.as_u16(), status, "{name}: {}", opened.body);
             assert!(!has_source || opened.problem().1 == "unknown_model", "{}", opened.body);
         }
-        // Such names would be in each list of sessions.
+        // Every host refuses these names, because lists of sessions would show them.
         for name in ["openai/x".repeat(100), "openai/x\r\nHost: evil".to_owned(), "openai/\u{202e}x".to_owned()] {
             let opened = post(&app, "/v1/sessions", &json!({"model": name})).await;
             assert_eq!(opened.problem(), (422, "unknown_model".to_owned()), "{name}");
@@ -85,8 +85,8 @@ async fn unusable_model_is_refused_with_its_reason() {
     finish(host, app).await;
 }
 
-/// The loader of a workspace resolves the model of a request, and lists of models even in the host's own workspace. The
-/// control: a workspace that cannot be used with any model.
+/// The loader of the requested workspace resolves the model. It also resolves a list of models (`a,b`) in the host's own
+/// workspace. The control: a workspace that cannot be used with any model.
 #[tokio::test]
 async fn model_is_checked_by_the_loader_of_its_environment() {
     let own = || fn_model("own", |_, _| std::future::pending());

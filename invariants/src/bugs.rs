@@ -56,7 +56,7 @@ pub enum Bug {
     QueueOpensAfterTreeCancel,
     /// A closed session takes a `continue` row.
     ClosedTakesContinue,
-    /// Rule 5: a `cancel` row for one run ends a later run of the same owner.
+    /// Rule 5: a `cancel` row for one run ends a later run that the same owner opened.
     CancelReachesNextRun,
     /// Rule 9: an interrupt reaches a run whose call was moved to the background.
     BackgroundStaysBlocking,
@@ -72,7 +72,7 @@ pub enum Bug {
     RolledBackSeen,
     /// The model of the parent receives the end of a run that a person opened.
     PersonsRunShown,
-    /// The end of a run that a person opened is stored with its text, which survives the session's deletion (J-10).
+    /// The parent records the text of a run that a person opened in a child. It survives the child's deletion (J-10).
     UnreadTextKept,
     /// A run that ends because its owner ends records a person's cancel as the cause (T-5, S-8).
     OwnersEndNamesPerson,

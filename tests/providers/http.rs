@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Time limit for reads and writes.
+/// Time limit for one read.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A request or an answer: its first line, its headers in lower case, its body.

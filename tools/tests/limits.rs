@@ -1,6 +1,6 @@
 //! Resource limits of commands, and denied system calls of sandboxed commands, for the superuser and an ordinary user.
 //!
-//! Runtime and guard are this test program, which the tests start again in a role.
+//! The tests start this test program again, as the runtime of a command and as its guard.
 
 use super::scene::*;
 use subtend_tools::commands::CommandLimits;
@@ -10,7 +10,7 @@ use super::scene;
 
 const MIB: u64 = 1 << 20;
 
-/// Not a test: the entry point of this program in a role.
+/// Not a test: the entry point of this program when it is started again as a runtime.
 #[test]
 fn role() {
     scene::run_case(async |(script, held, limits): (String, bool, CommandLimits)| {
@@ -19,13 +19,15 @@ fn role() {
     });
 }
 
-/// Returns the output of a script under a runtime of the superuser, or of an ordinary user with `ordinary`.
+/// Returns the output of a script under a runtime of the superuser, or of an ordinary user with `ordinary`. With `held`, the
+/// script is sandboxed.
 fn output_of(script: &str, held: bool, limits: CommandLimits, ordinary: bool) -> String {
     scene::runtime("limits::role", &(script, held, limits), ordinary, &[])
 }
 
 /// Checks that a script fails under these limits and succeeds under the defaults.
 fn check_limit(script: &str, limits: &CommandLimits) {
+    // The shell computes the marker `the 2nd end`, so that an output that quotes the script does not contain it.
     let script = format!("{script}; echo come to the $((1 + 1))nd end");
     for ordinary in [false, true] {
         for held in [false, sandbox::probe() == Ok(SandboxStrength::FilesAndNetwork)] {
@@ -101,8 +103,8 @@ fn sandbox_denies_namespaces_and_changes_of_owner() {
     assert!(free.contains("granted: unshare") || free.contains("granted: python3"), "{free}");
 }
 
-/// Attempts to change flags, project and version of a file through a read-only descriptor and through its path. The last request reads
-/// the flags, which is permitted.
+/// Attempts to change flags, project and version of a file through a read-only descriptor and through its path. The sandbox reports
+/// system call 100000, which does not exist, as missing. The last request reads the flags, which is permitted.
 const FLAGS: &str = "python3 -c 'import ctypes, os
 c = ctypes.CDLL(None, use_errno=True)
 fd, room = os.open(\"a.txt\", os.O_RDONLY), ctypes.create_string_buffer(64)
@@ -138,7 +140,7 @@ fn sandbox_denies_flag_changes_of_readable_files() {
     }
 }
 
-/// Attempts to create a setuid program. The last line is the control: another mode.
+/// Attempts to create a setuid program. The last request is the control: a mode without setuid.
 const MODES: &str = "d=$(mktemp -d); cd $d; echo > b.txt; for ask in 'chmod u+s b.txt' 'chmod 4711 b.txt' 'python3 open' 'python3 openat2' 'chmod 755 b.txt'; do
     case $ask in
     *open) python3 -c 'import os; os.open(\"c.txt\", os.O_CREAT | os.O_WRONLY, 0o4755)';;
@@ -198,7 +200,7 @@ fn sandbox_denies_shared_memory_and_queues() {
     assert!(free.contains("granted: memory\ngranted: segment\ngranted: semaphore\ngranted: queue"), "{free}");
 }
 
-/// Attempts to change the guard, which is outside of the domain, and the key ring of the user.
+/// Attempts to change the guard, which is outside the sandbox, and the key ring of the user.
 const OTHERS: &str = "for ask in 'prlimit --pid $PPID --core=0' 'renice -n 19 -p $PPID' 'ionice -c 3 -p $PPID' \
     'renice -n 0 -g 0' 'taskset -p -c 0 $PPID' 'chrt -o -p 0 $PPID' 'chrt -b -p 0 $PPID' 'python3 ring'; do
     case $ask in python3*) python3 -c 'import ctypes, platform

@@ -1,4 +1,5 @@
-//! Dormant runs: their sessions can be read and changed, and an item that concerns the run resumes it.
+//! Dormant runs: the start could resume them, but does not ([`Options::resumes`](crate::Options::resumes)). Their sessions
+//! can be read and changed, and an item that concerns the run resumes it.
 
 use subtend_session::command::Command;
 

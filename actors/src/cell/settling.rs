@@ -1,4 +1,4 @@
-//! Model calls that wait for tools: a server is started at its first use and lists its tools then.
+//! Model calls that wait for the tools of MCP servers: a server is started at its first use, and lists its tools only then.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::cell::turn;
 use crate::delivery::inbox::InboxItem;
 
 impl Driver {
-    /// Returns whether a model call must wait for its tools. A cancel ends the wait as it ends a stream.
+    /// Returns whether a model call must wait for its tools. If so, starts a task that waits and then delivers the call to the
+    /// session. A cancel ends the wait.
     pub(crate) fn wait_for_tools(
         &mut self,
         turn: TurnNo,
@@ -28,7 +29,7 @@ impl Driver {
             let item = tokio::select! {
                 biased;
                 () = task_stop.cancelled() => {
-                    // The owner's command comes first, as for a stream that its token drops.
+                    // The owner's command comes first: a call that the owner's token dropped is not a failed attempt.
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {

@@ -175,7 +175,7 @@ async fn x16_page_links_both_sides_of_a_message() {
     let page = get(&scene.app, &format!("/s/{child}")).await.body;
     let expected = format!("<p>From <a href=\"/s/{child}\">this session</a> to <a href=\"/s/{id}\">{own}</a></p>");
     assert!(page.contains(&expected), "{page}");
-    // Its task is not a message.
+    // The child's task comes from the parent too, but is not shown as a message.
     assert!(!page.contains(&format!(">from {own}</a>")), "{page}");
     scene.end().await;
 }

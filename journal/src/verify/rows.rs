@@ -16,6 +16,7 @@ use crate::frame::Stored;
 impl Check<'_> {
     /// Checks the rows of one session with readable records. [`Check::rows`] checks rows that span sessions.
     pub(super) fn rows_of(&mut self, session: SessionId, records: &[Stored], state: &State) -> Result<(), ReadError> {
+        // An unfinished import leaves records without rows.
         if let (Ok(None), Ok(None)) = (self.engine.head(session), self.engine.inflight(session)) {
             self.damaged.insert(session);
             self.sound.remove(&session);
@@ -115,7 +116,7 @@ impl Check<'_> {
         engine.all_children(&mut |parent, child| {
             let known = expected.remove(&(parent, child));
             if self.left.remove(&child) {
-                // An import writes all rows at once.
+                // An unfinished import has written no rows, so this session has lost its row in `head`.
                 self.report(Some(child), None, format!("it has no row in `head`, and `kid` names it below {parent}"));
             } else if !known && !self.damaged.contains(&child) {
                 self.report(Some(child), None, format!("`kid` names it below {parent}, its records do not"));

@@ -27,7 +27,7 @@ impl SeenLsns {
         changed.map(|shard| (shard.name.clone(), shard.last_lsn)).collect()
     }
 
-    /// Records LSNs that the database has stored.
+    /// Records LSNs that [`OpenShard::remember`](super::OpenShard::remember) has stored.
     pub(super) fn record(&mut self, remembered: Vec<(String, u64)>) {
         self.lsns.extend(remembered);
     }

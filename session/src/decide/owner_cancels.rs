@@ -1,4 +1,5 @@
-//! Cancels of one owned run by its owner, which continues itself: the call, the outbox row, the effect in the child.
+//! A run cancels one run that it owns, and itself continues. The owner records the request, and an outbox row carries it to
+//! the child.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
@@ -11,8 +12,8 @@ use crate::place::Owner;
 use crate::record::{Hold, Record};
 use crate::render;
 
-/// Ends the child's run if the call `key` opened it. The row may arrive again during a later run of the same owner,
-/// because it exists until the owner takes the notice of the cancelled run.
+/// Ends the run in flight if the call `key` of `owner` opened it. The row of the cancel exists until the owner takes the
+/// notice of the cancelled run, so it may arrive again during a later run that another call of the owner opened.
 pub(super) fn on_owner_cancels(
     draft: &mut Draft<'_>,
     owner: SessionId,
@@ -30,7 +31,7 @@ pub(super) fn on_owner_cancels(
     Ok(())
 }
 
-/// Records the row in the owner, for a call of its model, if the child's run in flight is owned.
+/// Decides a call that requests the cancel. Refuses it unless the calling run owns the run in flight of `child`.
 pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
     let kind = CallKind::Cancel { child };
     let Some(known) = draft.state.children.get(&child) else {

@@ -1,4 +1,4 @@
-//! Rollbacks: messages of a failed run are hidden, never deleted.
+//! Rollbacks: the messages of a run that did not complete are hidden, never deleted.
 
 use super::close::quiet;
 use super::draft::Draft;

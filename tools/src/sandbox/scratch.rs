@@ -12,7 +12,7 @@ pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(super) fn create() -> io::Result<Self> {
-        // A path without links: the sandbox refuses one that a session has put on the way meanwhile.
+        // A path without links: the sandbox refuses a path with a link, because a session may have created that link.
         let base = std::env::temp_dir().canonicalize()?;
         let id = std::process::id();
         for n in 0..MAX_TRIES {

@@ -127,7 +127,7 @@ fn end(draft: &mut Draft, frame: &Value) {
     draft.ended = true;
 }
 
-/// Adds a call from the list of the answer's items.
+/// Adds a call from a complete item of the answer.
 fn add_listed(draft: &mut Draft, item: &Value) {
     let id = text(item, "/call_id").unwrap_or_default();
     let call_key = text(item, "/id").unwrap_or(id).to_owned();

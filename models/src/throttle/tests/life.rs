@@ -56,6 +56,7 @@ async fn close_ends_all_waits() {
     callers.all_enter("a1 a2 b1", &[MODEL, LAB]);
     callers.enter("c1", &[LAB], 1);
     callers.prepare("d1", &[LAB], 1);
+    // From now on every call continues at once, with a permit that holds nothing.
     callers.throttles.close();
     callers.poll_woken();
     callers.poll("d1");
