@@ -84,7 +84,7 @@ impl ShardState {
         let exit = Exit { actor: actor.get_id(), how };
         self.record_failure(&exit.how);
         catch_panic(|| (self.sink)(exit));
-        // This comes after the report: `emptied` must not resolve before the last exit is reported.
+        // This comes after the report: `ShardCapacities::wait_empty` must not return before the last exit is reported.
         self.capacities.vacate(self.number);
     }
 
