@@ -180,11 +180,7 @@ fn d7_nodes_of_an_older_schema_end_and_lose_no_run() {
     cluster.server.sql("INSERT INTO subtend.migration (version, by) VALUES (99, 'a later one')");
     for node in [0, 1] {
         assert_eq!(cluster.ended(node), Some(STORE_FAILED), "{}", cluster.log(node));
-        assert!(
-            cluster.log(node).contains("the schema has version 99, but this build supports"),
-            "{}",
-            cluster.log(node)
-        );
+        assert!(cluster.log(node).contains("the store has format 99, and this version knows"), "{}", cluster.log(node));
     }
     cluster.server.sql("DELETE FROM subtend.migration WHERE version = 99");
     [0, 1].into_iter().for_each(|node| cluster.start_node(node, 2));
