@@ -34,14 +34,14 @@ pub struct ImportBounds {
     pub rights: Authority,
     /// Their maximum limits; `None` keeps those of the export.
     pub limits: Option<Limits>,
-    /// Maximum bytes of memory for what is kept of all lines. One line and one session come on top. The session may also
-    /// have as many bytes, and at least 160 MiB.
+    /// Maximum bytes of memory for what is kept of all lines. One line and one session come on top. A session may have
+    /// 128 MiB, or as many bytes as this limit if it is above its default.
     pub memory: usize,
 }
 
 impl ImportBounds {
     /// The default of `memory`, which fits for some 100,000 sessions.
-    pub const MEMORY: usize = 144 << 20;
+    pub const MEMORY: usize = 176 << 20;
 
     /// Returns bounds without restrictions, for a file that this host wrote itself.
     pub fn none() -> Self {

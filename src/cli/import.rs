@@ -48,7 +48,7 @@ pub(crate) struct Args {
     ask: Vec<String>,
 
     /// Maximum memory for what is kept of all lines of the file. The default is enough for some 100,000 sessions
-    #[arg(long, value_name = "MIB", default_value_t = 144)]
+    #[arg(long, value_name = "MIB", default_value_t = 176)]
     max_memory: u32,
 
     /// Print one JSON object

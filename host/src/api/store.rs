@@ -80,7 +80,7 @@ pub(super) struct ImportRequest {
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     limits: Option<Limits>,
-    /// Maximum MiB of memory for what the import keeps of all lines. Default: 144.
+    /// Maximum MiB of memory for what the import keeps of all lines. Default: 176.
     #[serde(default)]
     max_memory_mib: Option<u32>,
 }

@@ -6,8 +6,8 @@ use subtend_session::place::{Owner, Place};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
-use super::ImportError;
 use super::survey::LinePosition;
+use super::{ImportBounds, ImportError};
 
 /// Maximum number of inputs in the queue of a session. Without it, the fold of many short records takes quadratic time.
 const MAX_QUEUED: usize = 4_096;
@@ -18,7 +18,7 @@ const MAX_REREAD: u64 = 1 << 32;
 
 /// Maximum bytes of the texts of a session, plus those of [`RECORD_BYTES`] for each of its records, if the import may not
 /// use more memory.
-const MAX_STATE: u64 = 160 << 20;
+const MAX_STATE: u64 = 128 << 20;
 /// Bytes that a record without text keeps in memory. The largest is that of a child.
 const RECORD_BYTES: u64 = 384;
 
@@ -45,7 +45,7 @@ pub(super) struct Fold {
 impl Fold {
     /// Creates the fold of a session in an import that may use `memory` bytes.
     pub(super) fn new(id: SessionId, memory: usize) -> Self {
-        let max_state = MAX_STATE.max(memory as u64);
+        let max_state = if memory > ImportBounds::MEMORY { memory as u64 } else { MAX_STATE };
         Self { id, state: None, place: None, owner: None, opened: None, reread: 0, max_state }
     }
 
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(with(MAX_STATE - bytes, 0).unwrap(), MAX_STATE);
         assert_eq!(with(MAX_STATE - bytes + 1, MAX_STATE + 1).unwrap(), MAX_STATE + 1);
         let refused: ImportError = with(MAX_STATE - bytes + 1, 0).unwrap_err();
-        let why = format!("session {} takes more than 160 MiB of memory: allow more with --max-memory", new_fold().id);
+        let why = format!("session {} takes more than 128 MiB of memory: allow more with --max-memory", new_fold().id);
         assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
     }
 
