@@ -226,7 +226,7 @@ pub struct AttemptFailed {
     pub message: Text,
     /// The provider's retry-after, if given.
     pub retry_after_ms: Option<u64>,
-    /// The model that was called, if the session's model name stands for several.
+    /// The model that was called, if the session's model name represents several.
     pub model: Option<Text>,
     /// The fallback model for the next attempt, if one was not tried in this turn.
     pub next: Option<Text>,

@@ -1,7 +1,7 @@
 //! Nodes that share a database: leases, claims of shards, fenced commits and takeovers, in every interleaving of two
 //! nodes.
 //!
-//! This models the protocol rather than the code: a step stands for one statement of the database. A tick is five
+//! This models the protocol rather than the code: a step represents one statement of the database. A tick is five
 //! seconds of the database's clock. A lease lasts three ticks. An owner starts effects for two ticks of its own clock,
 //! counted from the moment when it sent the last renewal. That clock may skip one of three ticks. Messages arrive late,
 //! twice or never. A message that its sender counts as lost may still arrive later.

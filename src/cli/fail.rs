@@ -23,7 +23,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// An error of a command. Each variant stands for what the caller can do.
+/// An error of a command. Each variant represents what the caller can do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fail {
     /// Correct the command line or the configuration.

@@ -172,7 +172,7 @@ fn d7_rolling_change_loses_no_run() {
 
 /// A newer version migrates the schema under load: older nodes end with the reason, and newer ones resume their runs.
 ///
-/// A row of the migrations stands in for the newer version. It is removed where nodes of that version would start.
+/// A row of the migrations represents the newer version. It is removed where nodes of that version would start.
 #[test]
 fn d7_nodes_of_an_older_schema_end_and_lose_no_run() {
     let mut cluster = Cluster::steady(2, 2);

@@ -49,7 +49,7 @@ pub(crate) fn names(value: &Value) -> Vec<String> {
     named.collect()
 }
 
-/// Returns the tool list entry that stands for all tools of a server.
+/// Returns the tool list entry that represents all tools of a server.
 pub(crate) fn all_tools(server: &str) -> String {
     format!("mcp__{server}")
 }

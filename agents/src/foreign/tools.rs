@@ -58,7 +58,7 @@ pub(super) fn matching(matches: impl Fn(&str) -> bool) -> impl Iterator<Item = &
     TABLE.iter().filter(move |(names, ..)| names.iter().any(|name| matches(name))).filter_map(|(_, tool, _)| *tool)
 }
 
-/// Returns the tools that a table entry stands for. For an entry about children, these are the tools of all dialects.
+/// Returns the tools that a table entry represents. For an entry about children, these are the tools of all dialects.
 pub(super) fn named(tool: &'static str) -> Vec<&'static str> {
     if tool == CHILDREN { Dialect::ALL.map(Dialect::name).to_vec() } else { vec![tool] }
 }

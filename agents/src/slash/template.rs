@@ -41,7 +41,7 @@ enum TemplatePart {
 
 #[derive(Clone, Copy)]
 struct TemplateRules<'a> {
-    /// The number in `$N` that stands for the first argument: 0 or 1.
+    /// The number in `$N` that represents the first argument: 0 or 1.
     first: usize,
     codex: bool,
     folder: Option<&'a str>,

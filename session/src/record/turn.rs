@@ -45,7 +45,7 @@ pub struct AttemptDiscarded {
     /// The provider's message, bounded and free of secrets.
     #[serde(default)]
     pub message: Text,
-    /// The model that was called, if the session's model name stands for several.
+    /// The model that was called, if the session's model name represents several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Text>,
     /// Delay of the next attempt in milliseconds, without jitter; absent if none follows.

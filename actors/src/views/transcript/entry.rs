@@ -54,7 +54,7 @@ pub enum Entry {
     Discarded {
         turn: TurnNo,
         attempt: AttemptNo,
-        /// The called model, if the session's model name stands for several.
+        /// The called model, if the session's model name represents several.
         model: Option<Text>,
         error: ModelFail,
         /// The provider's message.
