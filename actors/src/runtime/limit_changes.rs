@@ -50,7 +50,7 @@ pub(super) fn session_limits(
     Ok(limits)
 }
 
-/// Returns whether a change of the limit `name` lets a session do more; null represents none.
+/// Returns whether a change of the limit `name` lets a session do more; null means no limit.
 fn raises(name: &str, from: &Value, to: &Value) -> bool {
     match (from, to) {
         // This limit does not restrict the session.

@@ -31,7 +31,7 @@ const KEYS: [&str; 18] = [
     "plan_exit",
 ];
 
-/// One permission: a key and a pattern. In both, `*` represents any characters and `?` for one character.
+/// One permission: a key and a pattern. In both, `*` represents any characters and `?` one character.
 pub(super) struct OrderedPermission {
     key: String,
     pattern: String,
