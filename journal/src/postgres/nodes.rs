@@ -213,7 +213,9 @@ impl Registry {
             None => {
                 let taken = self.members().await?.nodes.into_iter().find(|node| node.name == name);
                 let taken = taken.ok_or_else(|| NodeError::Unreachable("the node changed meanwhile".to_owned()))?;
-                Err(NodeError::NameTaken { name: taken.name, address: taken.address, left_ms: taken.left_ms })
+                // The lease may have ended since the attempt.
+                let left_ms = taken.left_ms.max(0);
+                Err(NodeError::NameTaken { name: taken.name, address: taken.address, left_ms })
             }
         }
     }
