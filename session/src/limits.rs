@@ -19,13 +19,16 @@ pub const MAX_INPUTS: usize = 16_384;
 /// Maximum bytes of the inputs that a session accepts together, for the same reason.
 pub const MAX_INPUT_BYTES: u64 = 32 << 20;
 
+/// Maximum depth below the root, of subagents and of branches. An import refuses deeper trees.
+pub const MAX_DEPTH: u32 = 1_000;
+
 /// Every bound of a session and of the tree below it.
 ///
 /// Times are milliseconds, sizes bytes. `None` means no limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Subagent edges from the root. Sessions at this depth cannot start children.
+    /// Subagent edges from the root, at most [`MAX_DEPTH`]. Sessions at this depth cannot start children.
     pub max_depth: u32,
     /// Number of live owned runs per root. Further runs are queued.
     pub live_runs: u32,
@@ -214,6 +217,10 @@ impl Limits {
         ];
         match checked.iter().find(|(_, valid)| !valid) {
             Some((name, _)) => Err(BadLimit { name, why: "0, so nothing could run: give 1 or more" }),
+            None if self.max_depth > MAX_DEPTH => Err(BadLimit {
+                name: "max_depth",
+                why: "too high, since no import takes deeper trees: give 1000 or less",
+            }),
             None if self.compact_at.is_some_and(|share| share > 0 && !VALID_SHARES.contains(&share)) => Err(BadLimit {
                 name: "compact_at",
                 why: "not a valid share of a context window: give 10 to 95 percent, or 0 for never",
@@ -304,12 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn zero_limits_are_refused_by_name() {
+    fn limits_out_of_range_are_refused_by_name() {
         assert_eq!(Limits::default().check(), Ok(()));
         assert_eq!(
             Limits { run_ms: None, max_depth: 0, spawns: 0, inherited_bytes: 0, ..Limits::default() }.check(),
             Ok(())
         );
+        let deep = |max_depth| Limits { max_depth, ..Limits::default() }.check().map_err(|bad| bad.name);
+        assert_eq!([deep(MAX_DEPTH), deep(MAX_DEPTH + 1)], [Ok(()), Err("max_depth")]);
         // Limits for which 0 means none.
         const ZERO: [&str; 3] = ["max_depth", "spawns", "inherited_bytes"];
         let limits = serde_json::to_value(Limits::default()).unwrap();

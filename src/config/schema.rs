@@ -3,7 +3,7 @@
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
-use subtend_session::limits::Limits;
+use subtend_session::limits::{Limits, MAX_DEPTH};
 
 use super::Config;
 
@@ -106,7 +106,8 @@ fn limit(name: &str, about: &str) -> Value {
     let minimum = u32::from(parses_as(json!(0)).is_none_or(|limits| limits.check().is_err()));
     let mut number = Map::from_iter([("type".to_owned(), json!("integer")), ("minimum".to_owned(), json!(minimum))]);
     if parses_as(json!(u64::MAX)).is_none() {
-        number.insert("maximum".to_owned(), json!(u32::MAX));
+        let maximum = if name == "max_depth" { MAX_DEPTH } else { u32::MAX };
+        number.insert("maximum".to_owned(), json!(maximum));
     }
     let mut limit = number;
     if parses_as(Value::Null).is_some() {

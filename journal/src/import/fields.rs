@@ -2,6 +2,7 @@
 
 use subtend_session::authority::Authority;
 use subtend_session::ids::{SessionId, Short, Text};
+use subtend_session::limits::MAX_DEPTH;
 use subtend_session::place::OnRestart;
 use subtend_session::record::{AskVerdict, Park, Record, SessionCreated};
 use subtend_session::unseen::changes_direction;
@@ -13,8 +14,6 @@ use super::ImportBounds;
 const MAX_NAME: usize = 256;
 /// Maximum bytes of a title, a label, a model or a path.
 const MAX_LINE: usize = 4 << 10;
-/// Maximum depth below the root, of subagents and of branches.
-pub(super) const MAX_DEPTH: u32 = 1_000;
 /// Maximum tokens, or millionths of a dollar, in one number. A server that exaggerates reaches 10^13 for a run, and what a host
 /// recorded must be importable.
 const MAX_FIGURE: u64 = 1 << 60;

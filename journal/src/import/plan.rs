@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use subtend_session::ids::{Hash, Interned, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Changes, Row};
-use subtend_session::limits::Limits;
+use subtend_session::limits::{Limits, MAX_DEPTH};
 use subtend_session::place::{BranchKind, Place, Worktree};
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::State;
@@ -357,7 +357,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         let positions = self.positions.iter().map(|(id, (at, ..))| (*id, at.line));
         let deleted = self.survey.deleted.iter().map(|(id, (line, _))| (*id, *line));
         let mut levels: BTreeMap<SessionId, u32> = BTreeMap::new();
-        let limit = fields::MAX_DEPTH.saturating_add(1);
+        let limit = MAX_DEPTH.saturating_add(1);
         for (id, line) in positions.chain(deleted) {
             let (mut chain, mut next) = (Vec::new(), Some(id));
             while let Some(session) = next.filter(|session| !levels.contains_key(session))
@@ -369,8 +369,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             let above = next.and_then(|session| levels.get(&session).copied());
             let first = above.map_or(0, |above| above.saturating_add(1));
             if chain.len().saturating_add(first as usize) > limit as usize {
-                let most = fields::MAX_DEPTH;
-                let why = format!("session {id} is below itself, or more than {most} sessions are above it");
+                let why = format!("session {id} is below itself, or more than {MAX_DEPTH} sessions are above it");
                 return Err(ImportError::Damaged { line, why });
             }
             levels.extend(chain.into_iter().rev().zip(first..));
