@@ -106,6 +106,7 @@ impl FakeServer {
                 "capabilities": {"tools": {"listChanged": true}, "resources": {}, "prompts": {}},
                 "serverInfo": {"name": "fake", "version": "1"}
             }),
+            "tools/list" if self.mode == "mute" && self.changed => return,
             "tools/list" => self.page("tools", self.tools(), message),
             "resources/list" => {
                 let notes = json!([{"uri": "note:1", "name": "first\n\u{1b}", "description": "A note."}]);
@@ -467,6 +468,20 @@ async fn cancelled_call_is_cancelled_at_the_server() {
 async fn hanging_call_ends_at_the_servers_timeout() {
     let slow = ServerConfig { timeout: Some(Duration::from_millis(200)), ..config("fake", "plain") };
     let scene = ServerScene::of(vec![slow]).await;
+/// Over HTTP, the stream of a request that is not cancelled stays open. The control: nothing is cancelled before the time limit.
+#[tokio::test]
+async fn unanswered_list_is_cancelled_at_the_server() {
+    let scene = ServerScene::mode("mute").await;
+    assert_eq!(text(scene.call("change", json!({})).await), "changed");
+    let count = |what: &str| scene.received_lines().matches(what).count();
+    until("the list is requested again", || count("tools/list") == 2).await;
+    assert_eq!(count("notifications/cancelled"), 0);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    until("it is notified", || count("notifications/cancelled") == 1).await;
+}
+
     let ended = scene.call("hang", json!({})).await.unwrap_err();
     assert_eq!(ended.kind, ToolErrorKind::Limit);
     assert!(ended.message.contains("did not answer within its `timeout` of 200 ms"), "{}", ended.message);

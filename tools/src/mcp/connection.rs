@@ -173,7 +173,7 @@ impl ServerConnection {
                 extensions: Default::default(),
             });
             // Send the request directly: the list that the library caches is outdated after a change.
-            match self.service.peer().send_request(request).await {
+            match self.send(request, None).await {
                 Ok(ServerResult::ListToolsResult(page)) => Ok((page.tools, page.next_cursor)),
                 Ok(_) => {
                     let why = "it answered the request for its tools with another kind of result";
@@ -252,21 +252,23 @@ impl ServerConnection {
         request: ClientRequest,
         (open, progress): (&ServerCall, &Progress),
     ) -> Result<ServerResult, CallFailure> {
-        let peer = self.service.peer();
-        let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
-        let handle = match sent {
-            Ok(handle) => handle,
-            Err(error) => return Err(self.classify_error(error).await),
-        };
-        let mut watch =
-            RequestWatch { connection: self, id: Some(handle.id.clone()), token: handle.progress_token.clone() };
-        self.client.watch(watch.token.clone(), progress.clone());
-        let answered = handle.await_response().await;
-        watch.id = None;
-        match answered {
+        match self.send(request, Some(progress)).await {
             Ok(result) => Ok(result),
             Err(error) => Err(self.call_error(error, open).await),
         }
+    }
+
+    /// Sends a request. A drop of the future cancels the request: otherwise the library would keep its stream open.
+    async fn send(&self, request: ClientRequest, progress: Option<&Progress>) -> Result<ServerResult, ServiceError> {
+        let handle = self.service.peer().send_cancellable_request(request, PeerRequestOptions::no_options()).await?;
+        let mut watch =
+            RequestWatch { connection: self, id: Some(handle.id.clone()), token: handle.progress_token.clone() };
+        if let Some(progress) = progress {
+            self.client.watch(watch.token.clone(), progress.clone());
+        }
+        let answered = handle.await_response().await;
+        watch.id = None;
+        answered
     }
 
     /// Classifies the error of a call, and keeps the pages that the user must open first.

@@ -45,7 +45,8 @@ pub(super) async fn answer(
         return Ok(StreamableHttpPostResponse::Accepted);
     }
     let session = session(response.headers());
-    if is_of(response.headers(), EVENTS) {
+    // The library keeps each stream open, without a limit on their number. A server could cause messages without end, such as answers to pings.
+    if is_request && is_of(response.headers(), EVENTS) {
         return Ok(StreamableHttpPostResponse::Sse(events(response, limits.max_sse_event_size), session));
     }
     if is_of(response.headers(), JSON) {
@@ -172,7 +173,7 @@ mod tests {
     use futures_util::StreamExt as _;
     use futures_util::stream::iter;
     use reqwest::Body;
-    use rmcp::model::{PingRequest, RequestId};
+    use rmcp::model::{ClientResult, EmptyResult, PingRequest, RequestId};
     use serde_json::{Value, json};
 
     use super::super::MAX_MESSAGE;
@@ -223,6 +224,18 @@ mod tests {
         let all = async { while response.chunk().await.unwrap().is_some() {} };
         tokio::time::timeout(LIFETIME, all).await.unwrap();
         assert_eq!(read.load(Ordering::Relaxed), 100_000);
+    }
+
+    /// Each such stream would stay open and hold an unfinished message. The control: the stream of an answer to a request is kept.
+    #[tokio::test(start_paused = true)]
+    async fn stream_that_answers_no_request_is_closed() {
+        let pong = ClientJsonRpcMessage::response(ClientResult::EmptyResult(EmptyResult {}), RequestId::Number(1));
+        for (message, is_kept) in [(pong, false), (ping(), true)] {
+            let (response, _) = endless("data: x");
+            let answered = answer(response, &message, true, limits()).await.unwrap();
+            assert_eq!(matches!(answered, StreamableHttpPostResponse::Sse(..)), is_kept, "{answered:?}");
+            assert_eq!(matches!(answered, StreamableHttpPostResponse::Accepted), !is_kept, "{answered:?}");
+        }
     }
 
     /// The library's own client interprets these responses in the same way.
