@@ -130,6 +130,12 @@ impl Draft {
         Self { key, ..self }
     }
 
+    /// Hides the rest of a key that begins at the end of `earlier`: this answer may continue that one, and a run joins both.
+    pub(super) fn continuing(self, earlier: &str) -> Self {
+        let masked_text = MaskedStream::after(earlier, self.key.as_ref());
+        Self { masked_text, ..self }
+    }
+
     /// Counts received bytes, which also show that the server is alive. Keep-alives without content count only for a
     /// limited time. After that, the caller's limit for silence applies.
     pub(super) fn count_arrived(&mut self, bytes: usize) {

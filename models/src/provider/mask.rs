@@ -63,23 +63,43 @@ fn escape(rest: &str) -> (char, usize) {
 
 /// Hides a key in a text that arrives in pieces. Holds back a possible start of the key until the next piece.
 #[derive(Default)]
-pub(super) struct MaskedStream(String);
+pub(super) struct MaskedStream {
+    held: String,
+    /// Number of bytes of `held` that an earlier answer ended with.
+    shown: usize,
+}
 
 impl MaskedStream {
+    /// Hides also the rest of a key that begins at the end of `earlier`, which this text may continue.
+    pub(super) fn after(earlier: &str, key: Option<&Key>) -> Self {
+        let shown = secret(key).map_or(0, |key| partial_key_len(earlier, key));
+        Self { held: earlier.get(earlier.len().saturating_sub(shown)..).unwrap_or_default().to_owned(), shown }
+    }
+
     /// Adds a piece, and returns the text that can be shown.
     pub(super) fn push<'a>(&mut self, piece: &'a str, key: Option<&Key>) -> Cow<'a, str> {
         let Some(key) = secret(key) else { return piece.into() };
-        self.0.push_str(piece);
-        if self.0.contains(key) {
-            self.0 = self.0.replace(key, MASK);
+        self.held.push_str(piece);
+        if let Some(at) = self.held.find(key) {
+            self.held.drain(..at.min(std::mem::take(&mut self.shown)));
+            self.held = self.held.replace(key, MASK);
         }
-        let rest = self.0.split_off(self.0.len().saturating_sub(partial_key_len(&self.0, key)));
-        std::mem::replace(&mut self.0, rest).into()
+        let rest = self.held.split_off(self.held.len().saturating_sub(partial_key_len(&self.held, key)));
+        self.hide_shown(rest).into()
     }
 
     /// Returns the text that was held back.
     pub(super) fn take_rest(&mut self) -> String {
-        std::mem::take(&mut self.0)
+        self.hide_shown(String::new())
+    }
+
+    /// Replaces the held text with `rest`, and returns it without what an earlier answer ended with.
+    fn hide_shown(&mut self, rest: String) -> String {
+        let mut text = std::mem::replace(&mut self.held, rest);
+        let shown = self.shown.min(text.len());
+        self.shown = self.shown.saturating_sub(shown);
+        text.drain(..shown);
+        text
     }
 }
 
@@ -114,6 +134,24 @@ mod tests {
         assert_eq!(mask_pieces(&["a sk-aab-", "sk-a", "ac b"]), ["a ", "[key] b", ""]);
         assert_eq!(mask_pieces(&["sk-aab-sk-aab-sk-aac"]), ["sk-aab-[key]", ""]);
         assert_eq!(mask_pieces(&["one ", "sk-", "two sk"]), ["one ", "sk-two ", "sk"]);
+    }
+
+    /// A run joins an answer that was truncated with its continuation. The control: other continuations do not change.
+    #[test]
+    fn key_is_hidden_across_two_answers() {
+        let after = |earlier: &str, pieces: &[&str]| {
+            let key = Key::new(KEY);
+            let mut stream = MaskedStream::after(earlier, Some(&key));
+            let said: String = pieces.iter().map(|piece| stream.push(piece, Some(&key)).into_owned()).collect();
+            said + &stream.take_rest()
+        };
+        assert_eq!(after("at sk-aab", &["-sk-aac."]), "[key].");
+        assert_eq!(after("at sk-aab", &["-sk", "-aac", "."]), "[key].");
+        assert_eq!(after("sk-aab-sk-aa", &["b-sk-aac ", KEY]), "[key] [key]");
+        for continued in ["-sk-aab.", "-sk-aa", "c", "", "sk-aab-sk"] {
+            assert_eq!(after("at sk-aab", &[continued]), continued);
+        }
+        assert_eq!(after("at ", &[KEY, "!"]), "[key]!");
     }
 
     /// A short word is not a secret, and answers may contain it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
+use subtend_session::message::Message;
 use tokio::time::Instant;
 
 use super::client::Client;
@@ -21,6 +22,13 @@ const ERROR_BYTES: usize = 64 * 1024;
 pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas) -> Result<Answer, ModelError> {
     let cap = request.settings.output_tokens;
     let mut draft = Draft::new(client.protocol, request.turn, deltas).with_hidden_key(client.key.clone());
+    let text = |message: &Message| match message {
+        Message::Assistant { text, .. } => text.clone(),
+        Message::User { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
+    };
+    if let Some(earlier) = request.messages.iter().rev().find_map(text) {
+        draft = draft.continuing(&earlier);
+    }
     let fault = match exchange(&client, request, &mut draft).await {
         Ok(()) => None,
         // Ignore a lost connection after the stop reason: the answer is complete.

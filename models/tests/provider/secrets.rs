@@ -3,6 +3,8 @@
 use super::server::*;
 use subtend_models::model::Model as _;
 use subtend_models::provider::Key;
+use subtend_session::ids::Seq;
+use subtend_session::message::Message;
 
 const WORDS: [&str; 5] = ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"];
 
@@ -65,6 +67,22 @@ async fn key_in_an_answer_is_masked() {
         assert_eq!((&*call.provider_id, &*call.tool, &*call.args), (masked, masked, &*format!("{{\"{masked}\":1}}")));
         assert!(!format!("{answer:?} {}", seen.lock().unwrap()).contains(KEY));
         assert!(seen.lock().unwrap().contains(&format!("<{masked}>")), "{:?}", seen.lock().unwrap());
+    }
+}
+
+/// A run joins a truncated answer with its continuation. The control: after another answer, the same text does not change.
+#[tokio::test]
+async fn key_across_two_answers_is_masked() {
+    let (head, tail) = KEY.split_at(5);
+    for (earlier, masked) in [(head, "[key]!".to_owned()), ("another", format!("{tail}!"))] {
+        let frame = json!({"choices": [{"delta": {"content": format!("{tail}!")}, "finish_reason": "stop"}]});
+        let server = Server::start([Reply::stream(format!("data: {frame}\n\ndata: [DONE]\n\n"))]).await;
+        let earlier =
+            Message::Assistant { seq: Seq(3), text: Some(earlier.into()), reasoning: None, calls: Arc::default() };
+        let messages = vec![earlier, Message::Prompt { text: "Continue.".into() }];
+        let request = Request { messages: Arc::new(messages), ..request() };
+        let answer = server.model("openai/m").call(request, Deltas::none()).await.unwrap();
+        assert_eq!(answer.text.as_deref(), Some(&*masked));
     }
 }
 
