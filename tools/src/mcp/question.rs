@@ -1,6 +1,7 @@
 //! Questions of a server to the user: a form to fill, or a page to open. The user approves an answer for exactly one question. The id of a
 //! question is a digest of its message and of its form or address, and the approval shows both in full.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use reqwest::Url;
@@ -10,6 +11,7 @@ use subtend_session::ids::Hash;
 
 use super::names::ANSWERS;
 use super::result;
+use crate::secrets::Secrets;
 
 /// Maximum bytes of a question and its form. A longer question is declined, because an approval could not show it in full.
 const MAX_QUESTION: usize = 600;
@@ -142,6 +144,14 @@ impl ServerQuestion {
                 )
             }
             Self::Other(text) => text.clone(),
+        }
+    }
+
+    /// Returns the question. If it contains a secret, it is redacted and cannot be answered, because the approval would record it.
+    pub(super) fn without_secrets(&self, secrets: &Secrets) -> Self {
+        match secrets.redact(&self.line()) {
+            Cow::Borrowed(_) => self.clone(),
+            Cow::Owned(line) => Self::Other(format!("{line} (it contains a secret, so it cannot be answered)")),
         }
     }
 }

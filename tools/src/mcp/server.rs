@@ -140,7 +140,9 @@ impl LiveServer {
 
     /// Remembers the questions of a tool, so that the next call can answer them. Returns a text that lists the questions.
     fn remember_questions(&self, name: &str, declined: &DeclinedQuestions) -> Option<String> {
-        let requests = &declined.questions;
+        let secrets = self.secrets();
+        let requests: Vec<ServerQuestion> =
+            declined.questions.iter().map(|question| question.without_secrets(&secrets)).collect();
         if requests.is_empty() {
             let unassigned = format!(
                 "[the server asked the user for input, and got none: several calls were open, so the question may belong to another one. If \
@@ -189,7 +191,8 @@ impl LiveServer {
             protocol: Some(listed.about.0.clone()).filter(|version| listed.down.is_none() && !version.is_empty()),
             about: listed.about.1.clone(),
             down: listed.down.clone(),
-            lacking: self.login.missing_scope_advice(),
+            // The server named the scopes.
+            lacking: self.login.missing_scope_advice().map(|advice| self.one_line(&advice)),
             tools: listed.tools.iter().map(tool).collect(),
             problems: listed.problems.clone(),
         }
@@ -442,3 +445,6 @@ async fn refresh(server: &Weak<LiveServer>, connection: &Weak<ServerConnection>)
     }
     true
 }
+
+#[cfg(test)]
+mod tests;

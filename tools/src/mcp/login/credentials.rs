@@ -179,7 +179,9 @@ impl ServerLogin {
 
     fn see_text(&self, secret: &String) {
         let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if !secret.is_empty() && !seen.contains(secret) {
+        // A secret that is still in use becomes the latest one: an authorization server may renew tokens without end.
+        seen.retain(|known| known != secret);
+        if !secret.is_empty() {
             seen.push_back(secret.clone());
         }
         let excess = seen.len().saturating_sub(MAX_SEEN);
@@ -238,5 +240,34 @@ impl CredentialStore for ServerLogin {
         let locked = tokio::task::spawn_blocking(move || store.lock(&key)).await;
         let locked = locked.map_err(|error| error.to_string()).and_then(|locked| locked);
         locked.map(|guard| Some(CredentialRefreshGuard::new(guard))).map_err(AuthError::CredentialStoreError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::mcp::config::{Origin, ServerTransport};
+
+    /// The control: an old token, which is no longer in use, makes room.
+    #[test]
+    fn client_secret_is_redacted_after_many_renewals() {
+        let config = ServerConfig {
+            name: "notes".into(),
+            origin: Origin::Person,
+            transport: ServerTransport::Http { url: "https://a.example/mcp".to_owned(), headers: BTreeMap::new() },
+            timeout: None,
+            in_workspace: false,
+        };
+        let login = ServerLogin::of(&config, Path::new("/w"), (None, &[]));
+        for renewal in 0..9 {
+            // Each renewal loads the login, and saves two tokens.
+            login.see_text(&"secret-0123456789".to_owned());
+            login.see_text(&format!("access-{renewal}"));
+            login.see_text(&format!("renewing-{renewal}"));
+        }
+        let text = "secret-0123456789 access-8 access-0";
+        assert_eq!(login.secrets().redact(text), "[login of notes redacted] [login of notes redacted] access-0");
     }
 }
