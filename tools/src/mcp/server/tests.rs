@@ -41,8 +41,7 @@ fn secret_named_as_a_scope_is_redacted_in_reports() {
         logins: Some(Arc::new(NoLogins)),
         internal_hosts: Vec::new(),
     };
-    let server =
-        LiveServer::new(config, (&Arc::new(settings), &Arc::new(KnownTools::in_memory())), &Arc::default());
+    let server = LiveServer::new(config, (&Arc::new(settings), &Arc::new(KnownTools::in_memory())), &Arc::default());
     let lacking = |scope: &str| {
         server.login.scope_advice(&[scope.to_owned()]);
         server.report().lacking.unwrap_or_default()
