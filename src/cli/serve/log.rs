@@ -1,5 +1,9 @@
 use clap::ValueEnum;
-use tracing_subscriber::fmt;
+use tracing::Level;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, fmt};
 
 use crate::cli::fail::Fail;
 
@@ -17,10 +21,34 @@ impl LogFormat {
     /// When a log was already started.
     pub(crate) fn begin(self) -> Result<(), Fail> {
         let Self::Json = self;
-        let log =
-            fmt().json().with_max_level(tracing::Level::INFO).with_current_span(false).with_writer(std::io::stderr);
-        log.try_init().map_err(|error| Fail::Other(format!("the log cannot be written: {error}")))?;
+        let log = fmt::layer().json().with_current_span(false).with_writer(std::io::stderr).with_filter(written());
+        tracing_subscriber::registry()
+            .with(log)
+            .try_init()
+            .map_err(|error| Fail::Other(format!("the log cannot be written: {error}")))?;
         std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         Ok(())
+    }
+}
+
+/// Returns what the log contains. The MCP library logs all that a server says of itself, and each of its notifications.
+fn written() -> Targets {
+    Targets::new().with_default(Level::WARN).with_target("subtend", Level::INFO).with_target("rmcp", LevelFilter::OFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The control: messages of this program are written.
+    #[test]
+    fn log_has_no_messages_of_the_mcp_library() {
+        let levels = [Level::INFO, Level::WARN, Level::ERROR];
+        let of = |target: &str| levels.map(|level| written().would_enable(target, &level));
+        for own in ["subtend::cli::work::screen", "subtend_host::trace", "subtend_tools::mcp::server"] {
+            assert_eq!(of(own), [true; 3], "{own}");
+        }
+        assert_eq!(of("rmcp::service"), [false; 3]);
+        assert_eq!(of("hyper::client"), [false, true, true]);
     }
 }
