@@ -44,6 +44,8 @@ mod process_handles;
 mod processes;
 mod products;
 mod protected_files;
+#[cfg(all(unix, feature = "cli"))]
+mod proxies;
 mod quoted_text;
 mod reduced_permissions;
 mod rules;

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::net::IpAddr;
 
 use reqwest::Url;
 
@@ -89,6 +90,13 @@ impl Address {
     pub(super) fn is_https(&self) -> bool {
         self.0.scheme() == "https"
     }
+
+    /// Returns whether the server is on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        let host = self.0.host_str().unwrap_or_default();
+        let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+    }
 }
 
 impl fmt::Display for Address {
@@ -123,6 +131,15 @@ mod tests {
             assert_eq!(base(text, Protocol::Ollama), "http://h:1/", "{text}");
         }
         assert_eq!(base(" http://[::1]:8080 ", Protocol::Ollama), "http://[::1]:8080/");
+    }
+
+    #[test]
+    fn addresses_of_this_machine_are_recognized() {
+        let is_local = |text: &str| Address::parse(text).unwrap().is_local();
+        let local =
+            ["http://localhost:1", "http://127.0.0.1", "https://127.9.9.9:1/v1", "http://[::1]:1", "http://2130706433"];
+        assert_eq!(local.map(is_local), [true; 5]);
+        assert_eq!(["http://localhost.example", "http://10.0.0.1", "http://[::2]"].map(is_local), [false; 3]);
     }
 
     #[test]

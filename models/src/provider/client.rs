@@ -140,7 +140,10 @@ fn check_key(key: Key, source_name: &'static str) -> Result<Key, ProviderError> 
 /// Creates the HTTP client. It does not follow redirects, because the target would receive the key.
 fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
     let failed = |error: &dyn std::fmt::Display| ProviderError::Client(error.to_string());
-    reqwest::Client::builder()
+    let builder = reqwest::Client::builder();
+    // A proxy would receive the key, often without encryption, and reach another machine.
+    let builder = if address.is_local() { builder.no_proxy() } else { builder };
+    builder
         .tls_backend_preconfigured(tls(address).map_err(|error| failed(&error))?)
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)

@@ -14,7 +14,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Request, Response, Url};
 use rustls::ClientConfig;
 
-use super::hosts::{InternalHost, is_public, literal};
+use super::hosts::{InternalHost, is_local, is_public, literal};
 use super::tls;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -117,7 +117,8 @@ impl CheckedClient {
         if !is_listed && literal(url).is_some_and(|ip| !is_public(ip)) {
             return Err(RequestFailed::Internal);
         }
-        let is_proxied = url.as_str().parse().is_ok_and(|uri| self.0.proxies.intercept(&uri).is_some());
+        let is_proxied =
+            !is_local(url) && url.as_str().parse().is_ok_and(|uri| self.0.proxies.intercept(&uri).is_some());
         if is_proxied && !is_listed && literal(url).is_none() {
             // The proxy resolves the name again. If the system cannot resolve the name, the proxy decides.
             let host = url.host_str().unwrap_or_default();

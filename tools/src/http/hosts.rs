@@ -77,6 +77,11 @@ pub(crate) fn literal(url: &Url) -> Option<IpAddr> {
     }
 }
 
+/// Returns whether an address is on this machine. No proxy is used for it: the proxy would reach another machine.
+pub(crate) fn is_local(url: &Url) -> bool {
+    url.host_str() == Some("localhost") || literal(url).is_some_and(|ip| ip.is_loopback())
+}
+
 pub(crate) fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
@@ -163,6 +168,15 @@ mod tests {
             |all: &[&str]| -> Vec<bool> { all.iter().map(|ip| is_public(ip.parse().unwrap())).collect() };
         assert_eq!(public_flags(&internal), [false; 31]);
         assert_eq!(public_flags(&public), [true; 12]);
+    }
+
+    #[test]
+    fn addresses_of_this_machine_are_recognized() {
+        let is_local = |text: &str| super::is_local(&Url::parse(text).unwrap());
+        let local =
+            ["http://localhost:1", "https://127.0.0.1", "http://127.9.9.9:1/v1", "http://[::1]:1", "http://2130706433"];
+        assert_eq!(local.map(is_local), [true; 5]);
+        assert_eq!(["http://localhost.example", "http://10.0.0.1", "http://[::2]"].map(is_local), [false; 3]);
     }
 
     #[test]

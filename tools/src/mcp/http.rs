@@ -11,7 +11,7 @@ use futures_util::stream::{BoxStream, try_unfold};
 use futures_util::{Stream, StreamExt as _};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{RequestBuilder, Response, StatusCode};
+use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::auth::{AuthClient, AuthorizationManager};
@@ -24,6 +24,7 @@ use subtend_session::values::{MAX_VALUES, has_too_many};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::http::hosts::is_local;
 use crate::http::tls;
 use crate::threads::ServerThread;
 
@@ -81,7 +82,9 @@ pub(super) fn transport(
 
 /// Returns a client that does not follow redirects: the target of a redirect would receive the headers.
 fn client(url: &str) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
-    Ok(reqwest::Client::builder()
+    let builder = reqwest::Client::builder();
+    let builder = if is_local(&Url::parse(url)?) { builder.no_proxy() } else { builder };
+    Ok(builder
         .tls_backend_preconfigured(tls(url.starts_with("https://"))?)
         .connect_timeout(CONNECT_TIMEOUT)
         // Without compression, the size limits hold for the decoded message.
