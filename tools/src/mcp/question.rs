@@ -172,13 +172,14 @@ pub(super) fn schema(questions: &[Question]) -> Value {
         "Answers to the questions of the last call of this tool, by their ids. The user approves them."})
 }
 
-/// Returns the text of an approval: each answer and its complete question, on separate lines.
-pub(super) fn approval_text(server: &str, questions: &[Question], answers: &Value) -> String {
+/// Returns the text of an approval: each answer and its complete question, on separate lines. `tool` is the action of the tool that gets the
+/// answers: a permanent approval holds for no other tool.
+pub(super) fn approval_text(tool: &str, questions: &[Question], answers: &Value) -> String {
     let mut lines = Vec::new();
-    let Ok(answers) = parse_answers(answers) else { return format!("answer to {server}: {answers}") };
+    let Ok(answers) = parse_answers(answers) else { return format!("answer to {tool}: {answers}") };
     for (id, answer) in answers {
         let answer = answer.to_string();
-        lines.push(format!("answer to {server} ({} bytes): {answer}", answer.len()));
+        lines.push(format!("answer to {tool} ({} bytes): {answer}", answer.len()));
         lines.push(match questions.iter().find(|question| question.id == id) {
             Some(Question { message, asked: RequestedInput::Form(form), .. }) => {
                 format!("its question ({} bytes): {message}\nits form ({} bytes): {form}", message.len(), form.len())
@@ -199,11 +200,11 @@ pub(super) fn approval_text(server: &str, questions: &[Question], answers: &Valu
 /// # Errors
 /// Returns a message for the model if a question is unknown, or if the answers are too long for an approval.
 pub(super) fn check_answers(
-    server: &str,
+    tool: &str,
     questions: &[Question],
     answers: &Value,
 ) -> Result<BTreeMap<String, Value>, String> {
-    let shown = approval_text(server, questions, answers).len();
+    let shown = approval_text(tool, questions, answers).len();
     let answers = parse_answers(answers)?;
     if let Some(id) = answers.keys().find(|id| !questions.iter().any(|question| question.id == **id)) {
         let id = quote(id);
@@ -260,6 +261,19 @@ mod tests {
             assert_eq!(check_answers("notes", &[question], &answers).unwrap().len(), 1);
         }
         assert!(matches!(asked(&"pad ".repeat(900)), ServerQuestion::Other(text) if text.contains("too long")));
+    }
+
+    /// Otherwise a permanent approval for a harmless tool would answer the same question of another one. The control: the same tool.
+    #[test]
+    fn approved_answer_is_for_one_tool() {
+        let ServerQuestion::Answerable(question) = asked("Continue?") else {
+            panic!("the question must be answerable")
+        };
+        let answers = json!([{"question": question.id(), "answer": {"ok": true}}]);
+        let shown = |tool: &str| approval_text(tool, std::slice::from_ref(&question), &answers);
+        assert!(shown("mcp:notes:look").starts_with("answer to mcp:notes:look (11 bytes): {\"ok\":true}\n"));
+        assert_ne!(shown("mcp:notes:look"), shown("mcp:notes:delete"));
+        assert_eq!(shown("mcp:notes:look"), shown("mcp:notes:look"));
     }
 
     fn page(message: &str, url: &str) -> ServerQuestion {

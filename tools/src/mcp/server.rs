@@ -334,9 +334,8 @@ impl LiveServer {
         let mut args = call.args.clone();
         let answers = args.as_object_mut().and_then(|args| args.remove(ANSWERS));
         let answers = match &answers {
-            Some(answers) => {
-                question::check_answers(server, &self.questions(name), answers).map_err(ToolError::bad_args)?
-            }
+            Some(answers) => question::check_answers(&tool.names.action, &self.questions(name), answers)
+                .map_err(ToolError::bad_args)?,
             None => BTreeMap::new(),
         };
         let Value::Object(args) = self.check_arguments(name, tool.spec.schema.clone(), args).await? else {

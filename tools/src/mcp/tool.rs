@@ -67,7 +67,7 @@ impl Tool for ServerTool {
         let call = Access { action: self.names.action.clone(), resource: "*".into() };
         let Some(answers) = args.and_then(|args| args.get(ANSWERS)) else { return vec![call] };
         let questions = self.server.questions(&self.names.name);
-        let resource = question::approval_text(&self.server.config.name, &questions, answers);
+        let resource = question::approval_text(&self.names.action, &questions, answers);
         // The answer comes first, so that the approval shows it if both accesses need one.
         vec![Access { action: format!("answer:{}", self.server.config.name).into(), resource: resource.into() }, call]
     }
