@@ -647,7 +647,10 @@ async fn question_is_answered_by_an_approved_call() {
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(
         (ask, &lines[..2]),
-        (true, &["answer to mcp:fake:ask (17 bytes): {\"city\":\"Lisbon\"}", "its question (13 bytes): \"Which city?\""][..])
+        (
+            true,
+            &["answer to mcp:fake:ask (17 bytes): {\"city\":\"Lisbon\"}", "its question (13 bytes): \"Which city?\""][..]
+        )
     );
     // If the tool needs an approval too, the approval still shows the answer.
     let given = Authority::of(RuleSet::only(Verdict::Ask));

@@ -271,9 +271,9 @@ mod tests {
         };
         let answers = json!([{"question": question.id(), "answer": {"ok": true}}]);
         let shown = |tool: &str| approval_text(tool, std::slice::from_ref(&question), &answers);
-        assert!(shown("mcp:notes:look").starts_with("answer to mcp:notes:look (11 bytes): {\"ok\":true}\n"));
-        assert_ne!(shown("mcp:notes:look"), shown("mcp:notes:delete"));
-        assert_eq!(shown("mcp:notes:look"), shown("mcp:notes:look"));
+        assert!(shown("mcp:notes:search").starts_with("answer to mcp:notes:search (11 bytes): {\"ok\":true}\n"));
+        assert_ne!(shown("mcp:notes:search"), shown("mcp:notes:delete"));
+        assert_eq!(shown("mcp:notes:search"), shown("mcp:notes:search"));
     }
 
     fn page(message: &str, url: &str) -> ServerQuestion {
