@@ -18,7 +18,7 @@
 //! * **Open descriptors**: a command does not inherit files, pipes or sockets that the embedding program left open.
 //! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, take leases of files, or
 //!   use key rings. It cannot change owners, extended attributes or flags of files. It cannot change limits, priorities or scheduling of
-//!   other processes. It cannot use System V memory, semaphores and queues, or open POSIX queues.
+//!   other processes, or join their process groups. It cannot use System V memory, semaphores and queues, or open POSIX queues.
 //!
 //! # What is not enforced
 //!
@@ -30,7 +30,8 @@
 //!   other processes use, in any directory.
 //! * Before Linux 6.12, a command can send signals to other processes, including the guard.
 //!
-//! The filter also refuses some harmless calls: scheduling calls with the number of the caller's own thread.
+//! The filter also refuses some harmless calls: scheduling calls with the number of the caller's own thread, and process groups given by
+//! number, as shells with job control (`set -m`) do.
 
 #[cfg(target_os = "linux")]
 mod domain;

@@ -215,3 +215,27 @@ async fn process_without_its_main_thread_is_ended() {
     assert!(output.content.contains("exit code 0"), "{output:?}");
     watched.await.unwrap();
 }
+
+/// The control: the command waits until the process has this name.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn process_with_a_name_that_is_not_text_is_ended() {
+    if Command::new("python3").arg("-V").output().is_err() {
+        return println!("not tried: there is no python3 to set a name");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::new(dir.path());
+    // `PR_SET_NAME`
+    let process = "import ctypes, os, time; ctypes.CDLL(None).prctl(15, bytes([255])); os.write(3, b\"daemon\\n\"); \
+                   open(\"named\", \"w\"); time.sleep(300)";
+    let command = format!(
+        "exec 3>pipe; (setsid python3 -c '{process}' &); until [ -e named ]; do sleep 0.1; done; echo leader >&3"
+    );
+    let watched = tokio::task::spawn_blocking(move || {
+        watch.wait_started();
+        watch.wait_ended();
+    });
+    let output = shell(dir.path(), guard(), json!({"command": command}), CancellationToken::new()).await.unwrap();
+    assert!(output.content.contains("exit code 0"), "{output:?}");
+    watched.await.unwrap();
+}

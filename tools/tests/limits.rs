@@ -260,3 +260,27 @@ fn sandbox_denies_leases_and_notifications() {
         assert!(free.contains("1024 granted\n"), "the control, ordinary {ordinary}: {free}");
     }
 }
+
+/// Joins the process group of the guard, which is outside of the sandbox, and a group of its own, which is the control.
+const JOINS: &str = "python3 -c '
+import os, sys
+for name, group in (\"guard\", os.getpgid(int(sys.argv[1]))), (\"own\", 0):
+    try: print(name, os.setpgid(0, group) is None and \"joined\")
+    except OSError as error: print(name, error.errno)
+' $PPID";
+
+/// From within a group that has lost its session, a command could have the kernel send SIGHUP to all of it: a host in the background, or
+/// the shell of a terminal.
+#[test]
+fn sandbox_joins_no_group_of_other_processes() {
+    if sandbox::probe() != Ok(SandboxStrength::FilesAndNetwork) {
+        println!("not tried: this system has no sandbox");
+        return;
+    }
+    for ordinary in [false, true] {
+        let held = output_of(JOINS, true, CommandLimits::default(), ordinary);
+        assert!(held.contains("guard 13\nown joined\n"), "ordinary {ordinary}: {held}");
+        let free = output_of(JOINS, false, CommandLimits::default(), ordinary);
+        assert!(free.contains("guard joined\nown joined\n"), "the control, ordinary {ordinary}: {free}");
+    }
+}

@@ -126,7 +126,7 @@ mod linux {
     fn threads_of(user: u32) -> u64 {
         let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        numbers.filter_map(|id| threads(&std::fs::read_to_string(format!("/proc/{id}/status")).ok()?, user)).sum()
+        numbers.filter_map(|id| threads(&super::super::reap::read_process_file(id, "status")?, user)).sum()
     }
 
     /// Returns the number of threads in a `/proc/<pid>/status`, if the process belongs to `user`.

@@ -132,7 +132,14 @@ pub(crate) fn with_descendants(root: u32) -> Vec<u32> {
 fn processes() -> Vec<(u32, u32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    numbers.filter_map(|id| Some((id, parent(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?))).collect()
+    numbers.filter_map(|id| Some((id, parent(&read_process_file(id, "stat")?)?))).collect()
+}
+
+/// Reads a file of a process that contains its name. A process can give itself a name that is not UTF-8.
+#[cfg(target_os = "linux")]
+pub(super) fn read_process_file(id: u32, file: &str) -> Option<String> {
+    let bytes = std::fs::read(format!("/proc/{id}/{file}")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Parses the parent from a line of `/proc/<pid>/stat`. The name before it may contain parentheses. Returns `None` for a

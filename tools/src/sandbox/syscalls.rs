@@ -24,6 +24,7 @@ mod number {
     /// `add_key`, `request_key`, `keyctl`.
     pub(super) const KEY_RINGS: &[i64] = &[248, 249, 250];
     pub(super) const PRLIMIT: i64 = 302;
+    pub(super) const SETPGID: i64 = 109;
     /// `setpriority`, `ioprio_set`.
     pub(super) const PRIORITIES: &[(i64, u64)] = &[(141, 0), (251, 1)];
     /// `sched_setparam`, `sched_setscheduler`, `sched_setaffinity`, `sched_setattr`.
@@ -48,6 +49,7 @@ mod number {
     pub(super) const ATTRIBUTES: &[i64] = &[5, 6, 7, 14, 15, 16];
     pub(super) const KEY_RINGS: &[i64] = &[217, 218, 219];
     pub(super) const PRLIMIT: i64 = 261;
+    pub(super) const SETPGID: i64 = 154;
     pub(super) const PRIORITIES: &[(i64, u64)] = &[(140, 0), (30, 1)];
     pub(super) const SCHEDULING: &[i64] = &[118, 119, 122, 274];
     pub(super) const SHARED: &[i64] = &[180, 181, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
@@ -117,7 +119,8 @@ const ENOSYS: u32 = 38;
 /// pairs of sockets that stay connected to each other.
 ///
 /// The filters deny what Landlock does not cover: user namespaces, changes of owners and attributes, setuid bits, key rings,
-/// shared memory, semaphores and queues. They also deny changes to limits, priorities and scheduling of other processes.
+/// shared memory, semaphores and queues. They also deny changes to limits, priorities and scheduling of other processes, and joining
+/// their process groups.
 pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let arch = std::env::consts::ARCH;
     let target = TargetArch::try_from(arch).map_err(|_| format!("no system call filter is available for {arch}"))?;
@@ -184,6 +187,9 @@ fn denied_calls(network: bool) -> Result<Vec<DeniedCall>, BackendError> {
     for call in number::SCHEDULING.iter().chain(&[number::PRLIMIT]) {
         denied.push((*call, of_others(0)?));
     }
+    // Group 0 is a new one of the process itself. In a group of others, a process could stop, and then end the last link of the group to
+    // its session: the kernel sends SIGHUP to the whole group, and Landlock does not see that signal.
+    denied.push((number::SETPGID, of_others(1)?));
     for (call, process) in number::PRIORITIES {
         // Here 0 means the caller only if the first argument selects a process. Otherwise it means a group or all processes of a user.
         let kind = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *process)?;
