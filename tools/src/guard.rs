@@ -3,8 +3,8 @@
 //! The runtime holds the guard's standard input open. When the runtime ends, the system closes that pipe. The guard then kills
 //! the command's process group and, on Linux, all descendants: as a subreaper it inherits daemons.
 //!
-//! The guard applies resource limits to itself, and its children inherit them
-//! ([`CommandLimits`](crate::commands::CommandLimits)). The session's rules do not apply to the guard. A restricted command runs
+//! The guard applies resource limits to itself, and its children inherit them ([`CommandLimits`]), except that of CPU time of a
+//! sandboxed command. The session's rules do not apply to the guard. A restricted command runs
 //! in a sandbox ([`crate::sandbox`]) that the guard creates. It reads the command's authority from the first line of its input.
 //!
 //! A command that reads its input gets the rest of the guard's input (`PIPED`): for example an MCP server or a background process.
@@ -28,6 +28,8 @@ use std::process::Command;
 #[cfg(unix)]
 use std::process::Stdio;
 
+#[cfg(unix)]
+use crate::commands::CommandLimits;
 #[cfg(unix)]
 use crate::sandbox::{self, HELD, NOT_RUN, NOT_RUN_PREFIX, SandboxedCommand};
 
@@ -89,7 +91,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         eprintln!("guard: missing command");
         return 127;
     };
-    let counted = match limits::from_environment().and_then(|limits| limits.as_ref().map(limits::apply).transpose()) {
+    let apply = |limits: CommandLimits| limits::apply(&limits, sandboxed);
+    let counted = match limits::from_environment().and_then(|limits| limits.map(apply).transpose()) {
         Ok(counted) => counted,
         Err(why) => {
             eprintln!("{NOT_RUN_PREFIX}cannot set the limits of the command: {why}");
@@ -170,7 +173,9 @@ fn start_sandboxed(program: OsString, args: impl Iterator<Item = OsString>, read
     let authority = read.and_then(|_| serde_json::from_str(&line).map_err(|error| error.to_string()));
     let started = authority
         .map_err(|error| format!("cannot read the authority: {error}"))
-        .and_then(|authority| sandbox::start(command, authority));
+        .and_then(|authority| sandbox::start(command, authority))
+        // After an error the command reads the end of its input instead of the line that it waits for.
+        .and_then(|sandboxed| limits::limit_cpu(sandboxed.child.id()).map(|()| sandboxed));
     match started {
         Ok(mut sandboxed) => Ok((sandboxed.child.id(), sandboxed.child.stdin.take(), Some(sandboxed))),
         Err(why) => Err((NOT_RUN, format!("{NOT_RUN_PREFIX}{why}"))),

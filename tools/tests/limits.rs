@@ -284,3 +284,23 @@ fn sandbox_joins_no_group_of_other_processes() {
         assert!(free.contains("guard joined\nown joined\n"), "the control, ordinary {ordinary}: {free}");
     }
 }
+
+/// A command whose orphans the guard reaps without end could use up the CPU time of the guard, and outlive it. The control: without a
+/// sandbox the guard has the limit of its command, which can kill it in any case.
+#[test]
+fn sandbox_leaves_the_guard_its_cpu_time() {
+    if sandbox::probe() != Ok(SandboxStrength::FilesAndNetwork) {
+        println!("not tried: this system has no sandbox");
+        return;
+    }
+    let script = "for id in $PPID self; do echo $id: $(grep 'Max cpu' /proc/$id/limits); done | sed 's/^[0-9][0-9]*/guard/'";
+    let limits = CommandLimits { cpu_seconds: 31, ..CommandLimits::default() };
+    let [guard, own] = ["guard: Max cpu time 31 36 seconds", "self: Max cpu time 31 36 seconds"];
+    for ordinary in [false, true] {
+        let held = output_of(script, true, limits.clone(), ordinary);
+        assert!(held.contains("guard: Max cpu time") && !held.contains(guard), "ordinary {ordinary}: {held}");
+        assert!(held.contains(own), "ordinary {ordinary}: {held}");
+        let free = output_of(script, false, limits.clone(), ordinary);
+        assert!(free.contains(guard) && free.contains(own), "the control, ordinary {ordinary}: {free}");
+    }
+}

@@ -232,7 +232,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             return;
         }
         match self.work.waiting_call(self.root, &mut self.waiting).await {
-            Ok(Some(question)) => self.ask(question),
+            Ok(Some(question)) => self.ask(question).await,
             Ok(None) => {}
             Err(fail) => {
                 // Retried at the next event.
@@ -242,15 +242,15 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
     }
 
-    fn ask(&mut self, question: OpenQuestion) {
-        self.lines.set_aside();
+    async fn ask(&mut self, question: OpenQuestion) {
+        self.lines.set_aside().await;
         self.work.screen.alert(&question.question);
         self.question = Some(question);
     }
 
     async fn answer(&mut self, question: OpenQuestion, line: &str) -> Flow {
         let Some(verdict) = verdict(line) else {
-            self.ask(question);
+            self.ask(question).await;
             return Flow::Continue;
         };
         let body = question.body(verdict);

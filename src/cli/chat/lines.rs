@@ -1,9 +1,14 @@
 //! The line editor of a chat: turns key events into lines.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::Poll;
+
 use crossterm::event::{
     DisableBracketedPaste, EnableBracketedPaste, Event, EventStream, KeyCode, KeyEventKind, KeyModifiers,
 };
 use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use tui_input::Input;
 use tui_input::backend::crossterm::EventHandler as _;
 
@@ -17,9 +22,14 @@ pub(super) enum TerminalInput {
     End,
 }
 
+/// Maximum number of events to take before a question. A program could write to the terminal endlessly.
+const MAX_EARLY: usize = 1 << 16;
+
 /// Line editor that keeps the terminal in raw mode.
 pub(super) struct LineEditor {
-    events: EventStream,
+    events: BoxStream<'static, std::io::Result<Event>>,
+    /// What was typed before a question and does not answer it, such as Ctrl-C.
+    early: VecDeque<TerminalInput>,
     input: Input,
     /// Text that waits for the next entered line.
     aside: Option<Input>,
@@ -33,8 +43,12 @@ impl LineEditor {
         crossterm::terminal::enable_raw_mode()?;
         // Without bracketed paste, each line of a pasted text would be sent as a message.
         drop(crossterm::execute!(std::io::stderr(), EnableBracketedPaste));
-        let (events, input) = (EventStream::new(), Input::default());
-        Ok(Self { events, input, aside: None, entered: Vec::new(), back: 0 })
+        Ok(Self::new(EventStream::new().boxed()))
+    }
+
+    fn new(events: BoxStream<'static, std::io::Result<Event>>) -> Self {
+        let (early, input) = (VecDeque::new(), Input::default());
+        Self { events, early, input, aside: None, entered: Vec::new(), back: 0 }
     }
 
     pub(super) fn value_and_cursor(&self) -> (&str, usize) {
@@ -49,8 +63,25 @@ impl LineEditor {
         was
     }
 
-    /// Sets the typed text aside until the next line is entered, so that it does not answer a question that appears now.
-    pub(super) fn set_aside(&mut self) {
+    /// Sets all typed text aside until the next line is entered, so that it does not answer a question that appears now. This includes lines
+    /// that were entered while nothing read them, for example while the question was fetched.
+    pub(super) async fn set_aside(&mut self) {
+        for _ in 0..MAX_EARLY {
+            let read = poll_fn(|cx| Poll::Ready(self.events.poll_next_unpin(cx))).await;
+            let Poll::Ready(Some(Ok(event))) = read else { break };
+            match self.handle(&event) {
+                Some(TerminalInput::Line(line)) if !line.trim_start().starts_with('/') => {
+                    self.put_back(line);
+                    self.keep_typed();
+                }
+                None | Some(TerminalInput::Changed) => {}
+                Some(other) => self.early.push_back(other),
+            }
+        }
+        self.keep_typed();
+    }
+
+    fn keep_typed(&mut self) {
         let typed = std::mem::take(&mut self.input);
         if !typed.value().is_empty() {
             // A question that was closed without an answer left text aside.
@@ -63,7 +94,7 @@ impl LineEditor {
 
     pub(super) fn put_back(&mut self, line: String) {
         // The entered line restored the text that was set aside, and would replace it here.
-        self.set_aside();
+        self.keep_typed();
         self.input = Input::new(line);
     }
 
@@ -71,6 +102,9 @@ impl LineEditor {
     ///
     /// Cancel safe: typed text is kept.
     pub(super) async fn next(&mut self) -> TerminalInput {
+        if let Some(early) = self.early.pop_front() {
+            return early;
+        }
         loop {
             let Some(Ok(event)) = self.events.next().await else { return TerminalInput::End };
             if let Some(key) = self.handle(&event) {
@@ -142,5 +176,44 @@ impl Drop for LineEditor {
         // Errors are ignored: the terminal may be closed.
         drop(crossterm::execute!(std::io::stderr(), DisableBracketedPaste));
         drop(crossterm::terminal::disable_raw_mode());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossterm::event::KeyEvent;
+    use futures_util::stream;
+
+    use super::*;
+
+    fn editor(batches: &[&[KeyEvent]]) -> LineEditor {
+        let key = |key: &KeyEvent| Some(Ok(Event::Key(*key)));
+        // `None` stands for a moment without input.
+        let events: Vec<_> = batches.iter().flat_map(|batch| batch.iter().map(key).chain([None])).collect();
+        let mut events = events.into_iter();
+        LineEditor::new(Box::pin(stream::poll_fn(move |cx| match events.next() {
+            Some(Some(event)) => Poll::Ready(Some(event)),
+            Some(None) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            None => Poll::Ready(None),
+        })))
+    }
+
+    /// The line comes back after the answer, and Ctrl-C is not lost. The control: the same line, typed after the question.
+    #[tokio::test]
+    async fn line_entered_before_a_question_does_not_answer_it() {
+        let [y, no, enter] = [KeyCode::Char('y'), KeyCode::Char('n'), KeyCode::Enter].map(KeyEvent::from);
+        let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        let mut lines = editor(&[&[y, enter, stop], &[no, enter]]);
+        lines.set_aside().await;
+        assert_eq!((lines.value_and_cursor().0, lines.next().await), ("", TerminalInput::Break));
+        assert_eq!([lines.next().await, lines.next().await], [TerminalInput::Changed, TerminalInput::Line("n".into())]);
+        assert_eq!(lines.value_and_cursor().0, "y");
+
+        let mut lines = editor(&[&[], &[y, enter]]);
+        lines.set_aside().await;
+        assert_eq!([lines.next().await, lines.next().await], [TerminalInput::Changed, TerminalInput::Line("y".into())]);
     }
 }

@@ -15,24 +15,48 @@ pub(super) fn from_environment() -> Result<Option<CommandLimits>, String> {
     serde_json::from_str(text).map(Some).map_err(|error| error.to_string())
 }
 
-/// Applies the limits to this process and its future descendants.
+/// Applies the limits to this process and its future descendants. A sandboxed command gets its limit of CPU time by [`limit_cpu`]: it could
+/// have the guard use up its own, by orphans without end, and outlive it.
 ///
 /// # Errors
 /// If the system rejects a limit. Then the command must not be started.
-pub(super) fn apply(limits: &CommandLimits) -> Result<Counted, String> {
+pub(super) fn apply(limits: &CommandLimits, sandboxed: bool) -> Result<Counted, String> {
     let CommandLimits { processes, memory_bytes, file_bytes, open_files, cpu_seconds } = *limits;
     lower("core dumps", Resource::Core, 0, 0)?;
     lower("memory", Resource::Data, memory_bytes, memory_bytes)?;
     lower("file size", Resource::Fsize, file_bytes, file_bytes)?;
     lower("open files", Resource::Nofile, open_files, open_files)?;
-    lower("CPU time", Resource::Cpu, cpu_seconds, cpu_seconds.saturating_add(CPU_GRACE))?;
+    if !sandboxed {
+        lower("CPU time", Resource::Cpu, cpu_seconds, cpu_seconds.saturating_add(CPU_GRACE))?;
+    }
     limit_processes(processes)
 }
 
+/// Limits the CPU time of a sandboxed command that has not begun.
+///
+/// # Errors
+/// As for [`apply`].
+#[cfg(target_os = "linux")]
+pub(super) fn limit_cpu(command: u32) -> Result<(), String> {
+    let Some(CommandLimits { cpu_seconds, .. }) = from_environment()? else { return Ok(()) };
+    let limit = lowered(Resource::Cpu, cpu_seconds, cpu_seconds.saturating_add(CPU_GRACE));
+    let limited = rustix::process::prlimit(super::reap::pid(command), Resource::Cpu, limit);
+    limited.map(drop).map_err(|error| format!("cannot limit CPU time: {error}"))
+}
+
+/// Does nothing, because only Linux has a sandbox.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn limit_cpu(_: u32) -> Result<(), String> {
+    Ok(())
+}
+
 fn lower(name: &str, resource: Resource, current: u64, maximum: u64) -> Result<(), String> {
+    setrlimit(resource, lowered(resource, current, maximum)).map_err(|error| format!("cannot limit {name}: {error}"))
+}
+
+fn lowered(resource: Resource, current: u64, maximum: u64) -> Rlimit {
     let present = getrlimit(resource).maximum.unwrap_or(u64::MAX);
-    let (current, maximum) = (Some(current.min(present)), Some(maximum.min(present)));
-    setrlimit(resource, Rlimit { current, maximum }).map_err(|error| format!("cannot limit {name}: {error}"))
+    Rlimit { current: Some(current.min(present)), maximum: Some(maximum.min(present)) }
 }
 
 /// Placeholder for the control group, which exists only on Linux.
