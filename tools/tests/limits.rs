@@ -293,7 +293,8 @@ fn sandbox_leaves_the_guard_its_cpu_time() {
         println!("not tried: this system has no sandbox");
         return;
     }
-    let script = "for id in $PPID self; do echo $id: $(grep 'Max cpu' /proc/$id/limits); done | sed 's/^[0-9][0-9]*/guard/'";
+    let script =
+        "for id in $PPID self; do echo $id: $(grep 'Max cpu' /proc/$id/limits); done | sed 's/^[0-9][0-9]*/guard/'";
     let limits = CommandLimits { cpu_seconds: 31, ..CommandLimits::default() };
     let [guard, own] = ["guard: Max cpu time 31 36 seconds", "self: Max cpu time 31 36 seconds"];
     for ordinary in [false, true] {
