@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use subtend_journal::ReadError;
+use subtend_journal::{ReadError, Stored};
 use subtend_session::command::Command;
 use subtend_session::dialect::discovery;
 use subtend_session::effect::Rejection;
@@ -133,21 +133,32 @@ fn open_asks(log: &Log) -> Result<Vec<Approval>, ReadError> {
             Some((lsn, row.to, row.from, call))
         })
         .collect();
-    asks.sort_unstable();
-    let mut found = Vec::with_capacity(asks.len());
-    for (_, root, session, call) in asks {
-        match approval(log, root, session, call) {
-            Ok(approval) => found.extend(approval),
+    // Calls of one answer often wait together, so each session is read once.
+    asks.sort_unstable_by_key(|ask| (ask.2, *ask));
+    let (mut read, mut found) = (None, Vec::with_capacity(asks.len()));
+    for ask in asks {
+        match approval(log, &mut read, ask) {
+            Ok(approval) => found.extend(approval.map(|approval| (ask, approval))),
             Err(error) => {
-                tracing::warn!(%session, %error, "omitted an ask of an unreadable session")
+                tracing::warn!(session = %ask.2, %error, "omitted an ask of an unreadable session")
             }
         }
     }
-    Ok(found)
+    found.sort_unstable_by_key(|(ask, _)| *ask);
+    Ok(found.into_iter().map(|(_, approval)| approval).collect())
 }
 
-fn approval(log: &Log, root: SessionId, session: SessionId, call: CallId) -> Result<Option<Approval>, ReadError> {
-    let records = log.journal.records(session)?;
+/// Returns one open ask. `read` keeps the records of the session that was read last.
+fn approval(
+    log: &Log,
+    read: &mut Option<(SessionId, Vec<Stored>)>,
+    (_, root, session, call): (Lsn, SessionId, SessionId, CallId),
+) -> Result<Option<Approval>, ReadError> {
+    let records = match read.take().filter(|(of, _)| *of == session) {
+        Some((_, records)) => records,
+        None => log.journal.records(session)?,
+    };
+    let (_, records) = read.insert((session, records));
     let tool = records.iter().find_map(|stored| {
         let Record::TurnAnswered(answered) = &stored.record else { return None };
         let tool_call = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
