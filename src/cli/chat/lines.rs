@@ -75,7 +75,10 @@ impl LineEditor {
                     self.keep_typed();
                 }
                 None | Some(TerminalInput::Changed) => {}
-                Some(other) => self.early.push_back(other),
+                Some(
+                    input
+                    @ (TerminalInput::Line(_) | TerminalInput::Escape | TerminalInput::Break | TerminalInput::End),
+                ) => self.early.push_back(input),
             }
         }
         self.keep_typed();
