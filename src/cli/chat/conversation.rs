@@ -21,7 +21,7 @@ use super::super::cause;
 use super::super::fail::{Code, Fail};
 use super::super::paint::{clip, count, harmless, in_flight};
 use super::super::queue;
-use super::super::work::approve::{OpenQuestion, WaitingCalls, verdict};
+use super::super::work::approve::{OpenQuestion, ReplacedQuestion, WaitingCalls, verdict};
 use super::super::work::source::{EventSource, Since};
 use super::super::work::{Accepted, Work, slash};
 use super::command::{ChatCommand, ChatLine, HELP, parse};
@@ -52,6 +52,7 @@ pub(super) struct Conversation<'a, 'b> {
     positions: ReadPositions,
     /// The open question of an agent; the next line answers it.
     question: Option<OpenQuestion>,
+    replaced: ReplacedQuestion,
     /// Calls that may be waiting for an approval.
     waiting: WaitingCalls,
     lines: LineEditor,
@@ -115,6 +116,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             events,
             positions,
             question,
+            replaced: ReplacedQuestion::default(),
             waiting,
             lines,
             active,
@@ -245,11 +247,12 @@ impl<'a, 'b> Conversation<'a, 'b> {
     async fn ask(&mut self, question: OpenQuestion) {
         self.lines.set_aside().await;
         self.work.screen.alert(&question.question);
+        self.replaced.open();
         self.question = Some(question);
     }
 
     async fn answer(&mut self, question: OpenQuestion, line: &str) -> Flow {
-        let Some(verdict) = verdict(line) else {
+        let Some(verdict) = verdict(line).filter(|verdict| !self.replaced.refuses(*verdict)) else {
             self.ask(question).await;
             return Flow::Continue;
         };
@@ -468,6 +471,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     fn track_event(&mut self, event: &Event) {
         if self.question.take_if(|question| question.is_closed(event)).is_some() {
             self.work.screen.note("the question was closed");
+            self.replaced.close();
         }
         self.waiting.observe(event);
         let EventKind::Record { record, .. } = &event.what else { return };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{QueueSelector, tcflush};
@@ -13,6 +14,7 @@ use subtend_session::ids::{CallId, Hash, SessionId, Text, TurnNo};
 use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::workspace::Workspace;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::super::fail::Fail;
@@ -24,13 +26,39 @@ const RESOURCE_WIDTH: usize = 90;
 /// Width reserved for the other words of the question.
 const OTHER_WIDTH: usize = 40;
 const MIN_RESOURCE_WIDTH: usize = 12;
+/// Time in which a question in the place of another one cannot be answered with yes: the answer was meant for the other one.
+const READING_TIME: Duration = Duration::from_secs(1);
+const CHANGED: &str = "this question has just taken the place of another one: read it, then answer it";
 
 pub(crate) struct TerminalApprover {
     lines: mpsc::UnboundedReceiver<String>,
     /// True if questions are asked; otherwise only the end of stdin matters.
     asks: bool,
     question: Option<OpenQuestion>,
+    replaced: ReplacedQuestion,
     waiting: WaitingCalls,
+}
+
+/// Whether the open question took the place of one that was closed without an answer, and until when it cannot be allowed.
+#[derive(Debug, Default)]
+pub(crate) struct ReplacedQuestion {
+    closed: bool,
+    until: Option<Instant>,
+}
+
+impl ReplacedQuestion {
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(crate) fn open(&mut self) {
+        self.until = std::mem::take(&mut self.closed).then(|| Instant::now() + READING_TIME);
+    }
+
+    /// Returns whether `verdict` does not answer the open question yet.
+    pub(crate) fn refuses(&self, verdict: AskVerdict) -> bool {
+        verdict != AskVerdict::Deny && self.until.is_some_and(|until| Instant::now() < until)
+    }
 }
 
 /// Waiting calls as known from shown events: a call is asked about only after the answer that contains it is shown.
@@ -184,7 +212,7 @@ impl TerminalApprover {
     /// Starts reading lines. With `asks`, they answer questions; otherwise only the end of stdin matters.
     pub(super) fn new(asks: bool, waiting: WaitingCalls) -> Self {
         discard_typed_ahead();
-        Self { lines: lines(), asks, question: None, waiting }
+        Self { lines: lines(), asks, question: None, replaced: ReplacedQuestion::default(), waiting }
     }
 
     /// Returns the next line; `None` at the end of stdin. Never resolves without an approver.
@@ -212,12 +240,15 @@ impl TerminalApprover {
         // The beginning of a line, which the terminal holds. An error means that stdin is not a terminal.
         let _ = tcflush(std::io::stdin(), QueueSelector::IFlush);
         while self.lines.try_recv().is_ok() {}
+        self.replaced.open();
         self.question = Some(question);
     }
 
     /// Handles an event: adds a call that waits, or closes the question, for example after a cancel or a deadline.
     pub(super) fn observe(&mut self, event: &Event) {
-        self.question.take_if(|question| question.is_closed(event));
+        if self.question.take_if(|question| question.is_closed(event)).is_some() {
+            self.replaced.close();
+        }
         self.waiting.observe(event);
     }
 
@@ -231,6 +262,9 @@ impl TerminalApprover {
         let Some(verdict) = verdict(line) else {
             return Some(Err("answer y (this once), a (always, in this session) or n".to_owned()));
         };
+        if self.replaced.refuses(verdict) {
+            return Some(Err(CHANGED.to_owned()));
+        }
         self.question.take().map(|question| Ok((question, verdict)))
     }
 }
@@ -431,6 +465,24 @@ mod tests {
         assert!(shown("mcp__db__x", &long, "{\"a\":1}").contains(&format!("\n\n| {long}\n| {{\"a\":1}}\n\nallow?")));
         let text = shown("edit", "fs.write", r#"{"path":"notes.txt","old":"a","new":"b"}"#);
         assert!(text.contains("\n\n| notes.txt\n| -a\n| +b\n\nallow?"), "{text}");
+    }
+
+    /// A model can have a call withdrawn while its question is read, so that the next one is in its place. The control: without a change of
+    /// questions, and after a second.
+    #[tokio::test(start_paused = true)]
+    async fn answer_to_a_replaced_question_allows_nothing() {
+        let mut replaced = ReplacedQuestion::default();
+        let verdicts = [AskVerdict::Allow, AskVerdict::Always, AskVerdict::Deny];
+        let refused = |replaced: &ReplacedQuestion| verdicts.map(|verdict| replaced.refuses(verdict));
+        replaced.open();
+        assert_eq!(refused(&replaced), [false; 3]);
+        replaced.close();
+        replaced.open();
+        assert_eq!(refused(&replaced), [true, true, false]);
+        tokio::time::advance(READING_TIME).await;
+        assert_eq!(refused(&replaced), [false; 3]);
+        replaced.open();
+        assert_eq!(refused(&replaced), [false; 3]);
     }
 
     #[test]
