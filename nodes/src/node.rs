@@ -260,7 +260,7 @@ impl Node {
                 Ok(lease) => drop(self.inner.leases.leave(&lease).await),
                 Err(NodeError::NameTaken { left_ms, .. }) if Instant::now() < give_up => {
                     if !std::mem::replace(&mut waits, true) {
-                        tracing::info!(name, left_ms, "an earlier lease of this node runs; waiting until it ends");
+                        tracing::warn!(name, left_ms, "an earlier lease of this node runs; waiting until it ends");
                     }
                     sleep(times.tick()).await;
                 }
@@ -404,6 +404,12 @@ impl Node {
             Err(NotOpened::Held(why)) => {
                 state.remove(shard, &term.lease);
                 tracing::info!(shard, why, "another process owns the shard");
+                None
+            }
+            Err(NotOpened::Refused(why)) => {
+                state.remove(shard, &term.lease);
+                tracing::error!(shard, why, "the shard is refused; the node ends");
+                state.refused.get_or_insert(format!("{shard} is refused: {why}"));
                 None
             }
             Err(NotOpened::Failed(why)) => {

@@ -117,6 +117,9 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
 
 #[cfg(feature = "postgres")]
 fn as_node(args: &Args, name: &str) -> Result<Code, Fail> {
+    if args.log.is_none() {
+        log::begin_warnings(args.work.quiet())?;
+    }
     node::run(args, name)
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, LEASE, owned, shares, this_version};
+use crate::cluster::{Cluster, LEASE, STORE_FAILED, owned, shares, this_version};
 
 /// Requests a list from all shards. Returns its status, the shards that it lacks, and its JSON.
 fn listed(cluster: &Cluster, request: &str, body: &str) -> (u16, String, Value) {
@@ -80,6 +80,8 @@ fn d6_worker_is_answered_by_the_node_that_it_connects_to() {
         assert_eq!(status == 200, node != third, "{workers}");
         let (_, refused) = cluster.ask(node, "POST /v1/workers/take", "", &take);
         assert_eq!(refused["code"], code, "{refused}");
+        let detail = refused["detail"].as_str().unwrap();
+        assert_eq!(detail.starts_with("this node has no shard now"), node == third, "{detail}");
     }
     // Other requests that only this node answers, and one that any node answers.
     assert_eq!(cluster.ask(third, "HEAD /v1/nodes", "", &Value::Null).0, 200);
@@ -97,7 +99,7 @@ fn shard_dir(cluster: &Cluster, node: usize, shard: &str) -> PathBuf {
     cluster.path(&format!("data-{name}/postgres/node-{name}/{shard}"))
 }
 
-fn watermark_lsn(cluster: &Cluster, node: usize, shard: &str) -> u64 {
+pub(crate) fn watermark_lsn(cluster: &Cluster, node: usize, shard: &str) -> u64 {
     let bytes = std::fs::read(shard_dir(cluster, node, shard).join("WATERMARK")).unwrap_or_default();
     let slot = |at: usize| Some(u64::from_be_bytes(bytes.get(at + 4..at + 12)?.try_into().unwrap()));
     slot(0).max(slot(512)).unwrap_or(0)
@@ -130,9 +132,11 @@ fn d8_restored_database_is_refused_by_a_node_that_saw_more() {
     std::fs::rename(&kept, &data).unwrap();
     cluster.server.up();
     cluster.start_node(other, 2);
-    assert_ne!(cluster.ended(other), Some(0));
+    assert_eq!(cluster.ended(other), Some(STORE_FAILED));
     let log = std::fs::read_to_string(cluster.path(&cluster.nodes[other].name)).unwrap();
-    assert!(log.contains(&format!("but {last} was acknowledged")), "{log}");
+    let end = log.lines().last().unwrap();
+    assert!(end.contains(&format!("{shard} is refused: ")), "{log}");
+    assert!(end.contains(&format!("but {last} was acknowledged")), "{log}");
     cluster.nodes[other].args = vec!["--accept-loss"];
     cluster.start_node(other, 2);
     cluster.wait_for(|members| owned(members) == 2);

@@ -12,6 +12,8 @@ pub enum NotOpened {
     Held(String),
     /// The opening failed. After some attempts the node ends, so that another one can try.
     Failed(String),
+    /// This node cannot open it, such as a shard of which it saw more than the database has. The node ends at once.
+    Refused(String),
 }
 
 /// Opens shards and starts their runtimes.

@@ -15,14 +15,14 @@ pub(super) struct SeenLsns {
 
 impl SeenLsns {
     /// Returns the shards whose last LSN has changed since [`Self::record`], with that LSN, at most once in `every`. Skips shards in `own`,
-    /// which this node has or is opening.
+    /// which this node has or is opening. A shard that a restore made empty is among them: its loss can be accepted, too.
     pub(super) fn changed(&mut self, members: &Members, own: &BTreeSet<String>, every: Duration) -> Vec<(String, u64)> {
         let now = Instant::now();
         if self.due.is_some_and(|due| now < due) {
             return Vec::new();
         }
         self.due = Some(now + every);
-        let others = members.shards.iter().filter(|shard| shard.last_lsn > 0 && !own.contains(&shard.name));
+        let others = members.shards.iter().filter(|shard| !own.contains(&shard.name));
         let changed = others.filter(|shard| self.lsns.get(&shard.name) != Some(&shard.last_lsn));
         changed.map(|shard| (shard.name.clone(), shard.last_lsn)).collect()
     }
@@ -56,7 +56,7 @@ mod tests {
         let own = BTreeSet::from(["s1".to_owned()]);
         let mut seen = SeenLsns::default();
         let first = seen.changed(&members([5, 6, 0]), &own, EVERY);
-        assert_eq!(first, [("s2".to_owned(), 6)]);
+        assert_eq!(first, [("s2".to_owned(), 6), ("s3".to_owned(), 0)], "an empty shard is returned too");
         seen.record(first);
         assert_eq!(seen.changed(&members([5, 7, 0]), &own, EVERY), Vec::new());
         tokio::time::advance(EVERY).await;

@@ -44,6 +44,8 @@ pub(super) struct NodeState {
     pub(super) term: Option<LeaseTerm>,
     pub(super) shards: BTreeMap<String, HeldShard>,
     failures: BTreeMap<String, OpenFailure>,
+    /// The shard that this node cannot open, with the reason.
+    pub(super) refused: Option<String>,
 }
 
 impl NodeState {
@@ -77,10 +79,12 @@ impl NodeState {
         self.failures.clear();
     }
 
-    /// Returns an error if all attempts to open a shard failed. Another node should then try.
+    /// Returns an error if this node cannot open a shard, or failed in all attempts. Another node should then try.
     pub(super) fn failed_claim_error(&self) -> Option<String> {
-        let refused = self.failures.iter().find(|(_, failure)| failure.count >= MAX_ATTEMPTS);
-        refused.map(|(shard, failure)| format!("{shard} was not opened after {MAX_ATTEMPTS} attempts: {}", failure.why))
+        let failed = self.failures.iter().find(|(_, failure)| failure.count >= MAX_ATTEMPTS);
+        let failed = failed
+            .map(|(shard, failure)| format!("{shard} was not opened after {MAX_ATTEMPTS} attempts: {}", failure.why));
+        self.refused.clone().or(failed)
     }
 
     /// Removes a shard, unless it was claimed again under another lease.
@@ -160,6 +164,8 @@ mod tests {
         }
         state.begin(term("a", Lease::default()));
         assert_eq!((state.failed_claim_error(), state.is_due("s1")), (None, true), "another lease");
+        state.refused = Some("s1 is refused: it is behind".to_owned());
+        assert_eq!(state.failed_claim_error(), state.refused, "the first attempt is enough");
     }
 
     #[test]

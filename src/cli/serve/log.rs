@@ -14,6 +14,17 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// Writes warnings of this process to stderr as text from now on, with `quiet` only errors.
+///
+/// # Errors
+/// When a log was already started.
+#[cfg(feature = "postgres")]
+pub(super) fn begin_warnings(quiet: bool) -> Result<(), Fail> {
+    let level = if quiet { tracing::Level::ERROR } else { tracing::Level::WARN };
+    let log = fmt().with_max_level(level).with_target(false).with_ansi(false).with_writer(std::io::stderr);
+    log.try_init().map_err(|error| Fail::Other(format!("the log cannot be written: {error}")))
+}
+
 impl LogFormat {
     /// Writes the log of this process to stderr from now on.
     ///

@@ -15,8 +15,8 @@ use subtend_host::host_bug::InjectedBug;
 use subtend_host::listen::{self, Bounds};
 use subtend_host::workers::Workers;
 use subtend_host::{Host, HostOptions};
-use subtend_journal::StoreSpec;
 use subtend_journal::postgres::ShardAddress;
+use subtend_journal::{OpenError, StoreSpec};
 use subtend_models::throttle::Throttles;
 use subtend_nodes::gateway::Gateway;
 use subtend_nodes::{Node, NotOpened, OpenShard};
@@ -147,19 +147,24 @@ impl CommandShards {
         self.work.for_shard(shard.clone(), self.workers.clone())
     }
 
-    async fn open_host(work: WorkArgs, lease: Lease, throttles: Option<Throttles>) -> Result<Host, Fail> {
+    async fn open_host(work: WorkArgs, lease: Lease, throttles: Option<Throttles>) -> Result<Host, NotOpened> {
         let prepare = move || {
             let mut screen = Screen::new(true, false);
-            let parts = HostParts::of(&work, &mut screen)?;
-            let journal = work.store.place()?.open()?;
-            Ok::<_, Fail>((parts, journal))
+            let parts = HostParts::of(&work, &mut screen).map_err(not_opened)?;
+            let place = work.store.place().map_err(not_opened)?;
+            let journal = place.try_open().map_err(|error| {
+                // Nothing that this node does later changes what it saw.
+                let behind = matches!(error, OpenError::Behind { .. });
+                if behind { NotOpened::Refused(error.to_string()) } else { not_opened(place.open_error(error)) }
+            })?;
+            Ok::<_, NotOpened>((parts, journal))
         };
         let prepared = tokio::task::spawn_blocking(prepare).await;
-        let (parts, journal) = prepared.map_err(|error| Fail::Other(error.to_string()))??;
+        let (parts, journal) = prepared.map_err(|error| NotOpened::Failed(error.to_string()))??;
         // By default, runs resume with the next owner of their shard.
         let open = OpenOptions { on_restart: Some(OnRestart::Resume), ..parts.open.clone() };
         let (home, workers, servers) = (parts.home.clone(), parts.workers(), parts.servers.clone());
-        let (runtime, approver) = parts.start(journal, lease, throttles).await?;
+        let (runtime, approver) = parts.start(journal, lease, throttles).await.map_err(not_opened)?;
         let options = HostOptions {
             open,
             workers,
@@ -182,14 +187,7 @@ impl OpenShard for CommandShards {
         let work =
             self.work_args_for(&NodeShard { dir: self.dir.clone(), name, spec: StoreSpec::Postgres(Box::new(shard)) });
         let throttles = self.throttles.clone();
-        Box::pin(async move {
-            Self::open_host(work, lease, throttles).await.map_err(|fail| match fail {
-                Fail::Unavailable(why) => NotOpened::Held(why),
-                fail @ (Fail::Usage(_) | Fail::Store(_) | Fail::Other(_) | Fail::Closed) => {
-                    NotOpened::Failed(fail.to_string())
-                }
-            })
-        })
+        Box::pin(Self::open_host(work, lease, throttles))
     }
 
     fn remember(&self, mut shards: Vec<(String, u64)>) -> BoxFuture<'static, Vec<(String, u64)>> {
@@ -224,6 +222,13 @@ impl OpenShard for CommandShards {
         if let Some(throttles) = &self.throttles {
             throttles.divide(nodes);
         }
+    }
+}
+
+fn not_opened(fail: Fail) -> NotOpened {
+    match fail {
+        Fail::Unavailable(why) => NotOpened::Held(why),
+        fail @ (Fail::Usage(_) | Fail::Store(_) | Fail::Other(_) | Fail::Closed) => NotOpened::Failed(fail.to_string()),
     }
 }
 
