@@ -163,17 +163,18 @@ impl Gateway {
             }
             RequestTarget::ThisNode => {
                 let node = self.node();
-                let open = node.open().into_iter().find_map(|shard| node.host(&shard)).ok_or_else(no_shard_open)?;
+                let open = node.open().into_iter().find_map(|shard| node.host(&shard));
+                let open = open.ok_or_else(|| no_shard_open("this node has no"))?;
                 let Ok(answer) = open.router.oneshot(request.to_request()).await;
                 Ok(answer)
             }
             RequestTarget::AnyShard => {
-                let shard = self.default_shard(&request).ok_or_else(no_shard_open)?;
+                let shard = self.default_shard(&request).ok_or_else(|| no_shard_open("no node has a"))?;
                 self.ask(&shard, &request).await
             }
             RequestTarget::AllShards => {
                 // Returns the last shard's answer, or the first refusal.
-                let mut answer = Err(no_shard_open());
+                let mut answer = Err(no_shard_open("no node has a"));
                 for shard in self.shards() {
                     let one = self.ask(&shard, &request).await?;
                     if !one.status().is_success() {
@@ -311,7 +312,7 @@ impl Gateway {
         let shard = loop {
             match self.candidates(label).into_iter().next() {
                 Some(shard) => break shard,
-                None if Instant::now() >= give_up => return Err(no_shard_open()),
+                None if Instant::now() >= give_up => return Err(no_shard_open("no node has a")),
                 None => tokio::time::sleep(times.heartbeat / 10).await,
             }
         };
@@ -463,8 +464,8 @@ fn busy_problem() -> Problem {
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }
 
-fn no_shard_open() -> Problem {
-    let detail = "no node has a shard now. Send the request again";
+fn no_shard_open(who_has: &str) -> Problem {
+    let detail = format!("{who_has} shard now. Send the request again");
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_owner", detail) }
 }
 
