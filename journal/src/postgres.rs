@@ -230,7 +230,7 @@ impl Postgres {
         let owner = claimed.map_err(|failure| failure.open(target))?;
         Ok(Self {
             shard: owner.shard,
-            durability: owner.settings.durability(),
+            durability: owner.settings.durability(&target.accepted),
             owner: Arc::new(tokio::sync::Mutex::new(owner)),
             link,
             syncs: AtomicU64::new(0),

@@ -52,7 +52,7 @@ fn possible() -> String {
 const NO_POSTGRES: &str = if cfg!(feature = "postgres") {
     "write a database as `postgres://USER@HOST/DATABASE`"
 } else {
-    "this build lacks the feature `postgres`"
+    "this build lacks the feature `postgres` (`cargo install --features postgres`)"
 };
 
 impl StoreSpec {

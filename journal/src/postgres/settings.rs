@@ -82,13 +82,14 @@ impl ServerSettings {
     }
 
     /// Describes the failures that an acknowledged commit survives.
-    pub(super) fn durability(&self) -> Cow<'static, str> {
+    pub(super) fn durability(&self, accepted: &[Setting]) -> Cow<'static, str> {
         let weak: Vec<String> = self
             .weak_settings()
             .map(|(setting, value)| format!("{} is {value}: {}", setting.name(), setting.risk()))
             .collect();
         if !weak.is_empty() {
-            return format!("weak, as accepted: {}", weak.join("; ")).into();
+            let how = if self.check_accepted(accepted).is_ok() { "as accepted" } else { "and not accepted" };
+            return format!("weak, {how}: {}", weak.join("; ")).into();
         }
         let strong = "commit of PostgreSQL: what is acknowledged survives a crash of this process, of the server and of its machine";
         if self.standby { format!("{strong}, and is on a synchronous standby").into() } else { strong.into() }
@@ -117,12 +118,12 @@ mod tests {
                 refused.contains(&format!("{name} = off")) && refused.contains(&format!("accept_weak={name}")),
                 "{refused}"
             );
-            assert!(weak.check_accepted(&[Setting::of(name).unwrap()]).is_ok());
-            assert!(
-                weak.durability().starts_with(&format!("weak, as accepted: {name} is off")),
-                "{}",
-                weak.durability()
-            );
+            let accepted = [Setting::of(name).unwrap()];
+            assert!(weak.check_accepted(&accepted).is_ok());
+            for (accepted, how) in [(&accepted[..], "as accepted"), (&[], "and not accepted")] {
+                let durability = weak.durability(accepted);
+                assert!(durability.starts_with(&format!("weak, {how}: {name} is off")), "{durability}");
+            }
         }
         assert!(
             settings(["off", "off", "on"], false).check_accepted(&[Setting::Fsync]).is_err(),
@@ -142,6 +143,6 @@ mod tests {
             let judged = |standby| settings(["on", value, "on"], standby).check_accepted(&[]).is_ok();
             assert_eq!((judged(false), judged(true)), (alone, with_standby), "{value}");
         }
-        assert!(settings(["on"; 3], true).durability().ends_with("is on a synchronous standby"));
+        assert!(settings(["on"; 3], true).durability(&[]).ends_with("is on a synchronous standby"));
     }
 }

@@ -32,7 +32,7 @@ fn version() -> Finding {
 }
 
 fn built_in() -> Vec<&'static str> {
-    StoreSpec::engines().chain(["memory"]).collect()
+    StoreSpec::engines().chain(cfg!(feature = "postgres").then_some("postgres")).chain(["memory"]).collect()
 }
 
 fn engines(built_in: &[&str]) -> Finding {

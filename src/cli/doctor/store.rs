@@ -7,10 +7,13 @@ use subtend_session::index::Head;
 
 use super::super::client::Attached;
 use super::super::data::{StoreLocation, no_space_error};
+use super::super::fail::Fail;
 use super::super::paint::{clip, count, size};
 use super::super::progress::ProgressLine;
 use super::super::{checkpoints, verify, worktrees};
 use super::{DoctorArea, Finding, Severity};
+
+const UNREACHABLE_ADVICE: &str = "check the address, the server, its `pg_hba.conf` and the password (PGPASSWORD)";
 
 /// Number of hosts that are tried in turn before this process opens the store itself.
 const MAX_HOSTS: u32 = 3;
@@ -32,7 +35,11 @@ pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
             return vec![Finding::note(DoctorArea::Store, "opens", found, "nothing: `subtend run` creates one")];
         }
         Err(fail) => {
-            let advice = "let this user read the directory, or name another with --data DIR";
+            let advice = if matches!(fail, Fail::Unavailable(_)) {
+                UNREACHABLE_ADVICE
+            } else {
+                "let this user read the directory, or name another with --data DIR"
+            };
             return vec![Finding::bad(DoctorArea::Store, "opens", fail.to_string(), advice)];
         }
     }
@@ -80,9 +87,7 @@ fn refused_finding(error: &OpenError) -> Finding {
             return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
         }
         OpenError::Missing { .. } => "name the shard of the sessions, or do nothing: `subtend run` creates it",
-        OpenError::Unreachable { .. } => {
-            "check the address, the server, its `pg_hba.conf` and the password (PGPASSWORD)"
-        }
+        OpenError::Unreachable { .. } => UNREACHABLE_ADVICE,
         OpenError::Engine(EngineError::Weak { .. }) => {
             "change the setting of the server, or accept it by name in the address"
         }
@@ -177,6 +182,10 @@ fn saved_files(place: &StoreLocation) -> Option<Finding> {
 
 /// Reports weak settings of a database that its address accepts.
 fn durability(text: &str) -> Finding {
+    if text.starts_with("weak, and not accepted") {
+        let advice = "set them to on, or accept them by name in the address (`accept_weak=NAME`); until then the store is refused";
+        return Finding::bad(DoctorArea::Store, "durability", text, advice);
+    }
     if text.starts_with("weak") {
         let advice = "set them to on, unless the sessions may be lost";
         return Finding::note(DoctorArea::Store, "durability", text, advice);
@@ -326,6 +335,8 @@ mod tests {
         };
         let weak = "weak, as accepted: fsync is off: a crash of the server's machine may damage the store";
         assert_eq!(of(weak), (Severity::Note, weak.to_owned(), true));
+        let refused = "weak, and not accepted: fsync is off: a crash of the server's machine may damage the store";
+        assert_eq!(of(refused), (Severity::Bad, refused.to_owned(), true));
         assert_eq!(of("commit of PostgreSQL"), (Severity::Good, "commit of PostgreSQL".to_owned(), false));
     }
 
