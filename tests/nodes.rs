@@ -28,6 +28,8 @@ mod history;
 mod proxy;
 #[path = "nodes/routing.rs"]
 mod routing;
+#[path = "nodes/runbook.rs"]
+mod runbook;
 #[path = "../journal/tests/journal/postgres/server.rs"]
 #[expect(dead_code, reason = "tests of the journal need all of it")]
 mod server;

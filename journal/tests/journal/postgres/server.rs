@@ -25,7 +25,7 @@ pub(crate) struct Server {
 }
 
 /// Returns the directory of PostgreSQL's programs. Panics with a hint on what to install.
-fn programs() -> PathBuf {
+pub(crate) fn programs() -> PathBuf {
     let named = std::env::var_os("SUBTEND_POSTGRES_BIN").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found: Vec<PathBuf> = named.into_iter().chain(std::env::split_paths(&path)).collect();
@@ -62,7 +62,8 @@ fn user() -> Option<(u32, u32)> {
     )
 }
 
-fn as_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
+/// Returns a command that runs as the server's user.
+pub(crate) fn as_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     if let Some((uid, gid)) = user() {
         command.uid(uid).gid(gid);
