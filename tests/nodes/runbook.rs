@@ -94,7 +94,7 @@ fn d8_runbook_restores_a_backup_to_a_moment() {
     run_sql(&cluster.server, &block("once; then restart the server"), "agents");
     cluster.server.crash();
     cluster.server.up();
-    run(&cluster.server, DATA, &block("as often as a restore shall be fast"), &[]);
+    run(&cluster.server, DATA, &block("each time into an empty directory"), &[]);
     wait_for_both(&mut cluster, SHARDS);
     let kept = cluster.open(0, "quick");
     assert_eq!(cluster.outcome(0, &kept), "completed");
