@@ -1,12 +1,20 @@
 //! Warnings of commands: on stderr, or with `serve --log` as entries of the log.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstream::adapter::strip_str;
 
+static HAS_LOG: AtomicBool = AtomicBool::new(false);
+
 /// Returns whether stderr carries a log.
 pub(crate) fn has_log() -> bool {
-    tracing::dispatcher::has_been_set()
+    HAS_LOG.load(Ordering::Relaxed)
+}
+
+/// Makes warnings entries of the log from now on.
+pub(crate) fn use_log() {
+    HAS_LOG.store(true, Ordering::Relaxed);
 }
 
 /// Returns the output for warnings, which writes whole lines.

@@ -6,6 +6,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt};
 
 use crate::cli::fail::Fail;
+use crate::cli::notices::use_log;
 
 /// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,6 +38,7 @@ impl LogFormat {
             .with(log)
             .try_init()
             .map_err(|error| Fail::Other(format!("the log cannot be written: {error}")))?;
+        use_log();
         std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         Ok(())
     }
