@@ -40,6 +40,23 @@ const ROWS_PER_PART: i32 = 2048;
 /// Maximum bytes of cached bodies. All sessions of an agent share its bodies.
 const MAX_CACHED_DEFS: usize = 8 << 20;
 
+/// Inserts the table's name into a statement.
+macro_rules! sql {
+    ($table:expr, $before:literal, $after:literal) => {
+        match $table {
+            Table::Log => concat!($before, "subtend.log", $after),
+            Table::Ev => concat!($before, "subtend.ev", $after),
+            Table::Head => concat!($before, "subtend.head", $after),
+            Table::Inflight => concat!($before, "subtend.inflight", $after),
+            Table::Child => concat!($before, "subtend.kid", $after),
+            Table::Outbox => concat!($before, "subtend.outbox", $after),
+            Table::Def => concat!($before, "subtend.def", $after),
+            // `meta` is stored in columns of `shard`.
+            Table::Meta => "SELECT NULL::bytea, NULL::bytea WHERE false AND $1 = 0",
+        }
+    };
+}
+
 /// Store in a shard of a PostgreSQL database.
 pub struct Postgres {
     owner: Arc<tokio::sync::Mutex<ShardClaim>>,
@@ -251,11 +268,30 @@ impl Postgres {
         row.try_get(at).map_err(|error| self.engine_error("read")(error.into()))
     }
 
-    /// Visits the rows of one statement in parts.
-    fn parts(&self, sql: &'static str, params: Vec<Param>, most: i32, visit: &mut Visit<'_>) -> Result<()> {
+    /// Visits the rows of a table in parts, or those with `keys`.
+    fn parts(&self, table: Table, keys: Keys<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        let mut params: Vec<Param> = vec![Box::new(self.shard)];
+        // Values of more than 16 KiB are read one by one.
+        let sql = match keys {
+            None => sql!(
+                table,
+                "SELECT key, CASE WHEN octet_length(value) <= 16384 THEN value END FROM ",
+                " WHERE shard = $1 ORDER BY key"
+            ),
+            Some((from, to)) => {
+                params.extend([from, to].map(|key| Box::new(key.to_vec()) as Param));
+                sql!(
+                    table,
+                    "SELECT key, CASE WHEN octet_length(value) <= 16384 THEN value END FROM ",
+                    " WHERE shard = $1 AND key BETWEEN $2 AND $3 ORDER BY key"
+                )
+            }
+        };
+        let statements = (sql, sql!(table, "SELECT value FROM ", " WHERE shard = $1 AND key = $2"));
+        let most = if table == Table::Log { FRAMES_PER_PART } else { ROWS_PER_PART };
         let (credit, credits) = tokio::sync::mpsc::channel(1);
         let (send, parts) = mpsc::channel();
-        self.driver.spawn(Arc::clone(&self.link).scan(sql, params, most, credits, send));
+        self.driver.spawn(Arc::clone(&self.link).scan(statements, params, most, credits, send));
         loop {
             // The channel is full only if the scan has ended, which the next part reports.
             let _ = credit.try_send(());
@@ -318,23 +354,6 @@ impl Drop for Postgres {
             tracing::warn!(error = %self.engine_error("close")(failure), "the shard was not released");
         }
     }
-}
-
-/// Inserts the table's name into a statement.
-macro_rules! sql {
-    ($table:expr, $before:literal, $after:literal) => {
-        match $table {
-            Table::Log => concat!($before, "subtend.log", $after),
-            Table::Ev => concat!($before, "subtend.ev", $after),
-            Table::Head => concat!($before, "subtend.head", $after),
-            Table::Inflight => concat!($before, "subtend.inflight", $after),
-            Table::Child => concat!($before, "subtend.kid", $after),
-            Table::Outbox => concat!($before, "subtend.outbox", $after),
-            Table::Def => concat!($before, "subtend.def", $after),
-            // `meta` is stored in columns of `shard`.
-            Table::Meta => "SELECT NULL::bytea, NULL::bytea WHERE false AND $1 = 0",
-        }
-    };
 }
 
 /// Selects a session's head (0), boot row (1) and frames (2). The first frame may start before the wanted record.
@@ -401,16 +420,11 @@ impl Tables for Postgres {
     }
 
     fn scan(&self, table: Table, keys: Keys<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        let shard: Param = Box::new(self.shard);
-        let Some((from, to)) = keys else {
-            let sql = sql!(table, "SELECT key, value FROM ", " WHERE shard = $1 ORDER BY key");
-            return self.parts(sql, vec![shard], ROWS_PER_PART, visit);
+        let Some((from, to)) = keys.filter(|_| table != Table::Log) else {
+            return self.parts(table, keys, visit);
         };
+        let params: Vec<Param> = vec![Box::new(self.shard), Box::new(from.to_vec()), Box::new(to.to_vec())];
         let sql = sql!(table, "SELECT key, value FROM ", " WHERE shard = $1 AND key BETWEEN $2 AND $3 ORDER BY key");
-        let params: Vec<Param> = vec![shard, Box::new(from.to_vec()), Box::new(to.to_vec())];
-        if table == Table::Log {
-            return self.parts(sql, params, FRAMES_PER_PART, visit);
-        }
         for row in self.rows(sql, params)? {
             let (key, value): (Vec<u8>, Vec<u8>) = (self.column(&row, 0)?, self.column(&row, 1)?);
             if visit(&key, &value)?.is_break() {

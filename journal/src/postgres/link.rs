@@ -1,6 +1,6 @@
 //! Connections to the server. A separate thread drives them, so that callers can block on any thread, also within another runtime.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Row, Statement};
+use tokio_postgres::{Client, IsolationLevel, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::target::{LOST_PEER_TIMEOUT, ShardAddress};
@@ -28,6 +28,8 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) type Param = Box<dyn ToSql + Sync + Send>;
 pub(super) type KeyValue = (Vec<u8>, Vec<u8>);
+/// A row of a scan; without a value if the value is large.
+type ScannedRow = (Vec<u8>, Option<Vec<u8>>);
 
 pub(super) struct Driver {
     handle: tokio::runtime::Handle,
@@ -146,8 +148,9 @@ impl Link {
         // Keepalives make the server detect a vanished node, which may hold locks.
         let vanished = LOST_PEER_TIMEOUT.as_millis();
         let seconds = LOST_PEER_TIMEOUT.as_secs() / 4;
+        // Without a search path of its own, a function or operator that another role made in `public` could be called.
         let settings = format!(
-            "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
+            "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
              SET tcp_user_timeout = {vanished}; SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = {seconds}; \
              SET tcp_keepalives_count = 3; SET client_connection_check_interval = {vanished}"
         );
@@ -208,10 +211,11 @@ impl Link {
         }
     }
 
-    /// Sends the rows of one snapshot in parts, one for each credit, and an empty part at the end.
+    /// Sends the rows of one snapshot in parts, one for each credit, and an empty part at the end. `sql` leaves out large
+    /// values: each is read by `value_sql` and is a part of its own, so that a part needs little memory.
     pub(super) async fn scan(
         self: Arc<Self>,
-        sql: &'static str,
+        (sql, value_sql): (&'static str, &'static str),
         params: Vec<Param>,
         most: i32,
         mut credits: tokio::sync::mpsc::Receiver<()>,
@@ -219,12 +223,30 @@ impl Link {
     ) {
         let scan = async {
             let mut connection = self.within_reply_time(self.take()).await?;
-            let transaction = self.within_reply_time(connection.client.transaction()).await?;
+            let snapshot = connection.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+            let transaction = self.within_reply_time(snapshot.start()).await?;
             let portal = self.within_reply_time(transaction.bind(sql, &refs(&params))).await?;
+            let (mut rows, mut by_key) = (VecDeque::new(), None);
             while credits.recv().await.is_some() {
-                let rows = pairs(&self.within_reply_time(transaction.query_portal(&portal, most)).await?)?;
-                let end = rows.is_empty();
-                if parts.send(Ok(rows)).is_err() || end {
+                if rows.is_empty() {
+                    rows = scanned(self.within_reply_time(transaction.query_portal(&portal, most)).await?)?;
+                }
+                let mut part = small_rows(&mut rows);
+                if part.is_empty()
+                    && let Some((key, _)) = rows.pop_front()
+                {
+                    let statement = match by_key.take() {
+                        Some(statement) => statement,
+                        None => self.within_reply_time(transaction.prepare(value_sql)).await?,
+                    };
+                    let shard = params.iter().take(1).map(|shard| &**shard as &(dyn ToSql + Sync));
+                    let of_row: Vec<_> = shard.chain([&key as &(dyn ToSql + Sync)]).collect();
+                    let row = self.within_reply_time(transaction.query_one(&statement, &of_row)).await?;
+                    part.push((key, row.try_get(0)?));
+                    by_key = Some(statement);
+                }
+                let end = part.is_empty();
+                if parts.send(Ok(part)).is_err() || end {
                     break;
                 }
             }
@@ -258,8 +280,14 @@ impl Link {
     }
 }
 
-fn pairs(rows: &[Row]) -> Result<Vec<KeyValue>, ServerFailure> {
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+fn scanned(rows: Vec<Row>) -> Result<VecDeque<ScannedRow>, ServerFailure> {
+    rows.into_iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// Removes and returns the rows before the next one whose value is large.
+fn small_rows(rows: &mut VecDeque<ScannedRow>) -> Vec<KeyValue> {
+    let small = rows.iter().take_while(|(_, value)| value.is_some()).count();
+    rows.drain(..small).filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
 fn log_end(connection: Result<(), tokio_postgres::Error>) {

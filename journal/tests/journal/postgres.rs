@@ -4,6 +4,7 @@ mod crashing;
 mod damage;
 mod erasing;
 mod fencing;
+mod hostile;
 mod interruption;
 mod nodes;
 mod power;
