@@ -47,3 +47,4 @@ pub use axum::body::Body;
 pub use axum::http::Request;
 pub use host::{Host, HostOptions};
 pub use local::Local;
+pub use reads::ReadPermits;

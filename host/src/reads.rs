@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{Extensions, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
@@ -86,7 +86,7 @@ impl Permits {
 /// The permits for reads of a host. A read needs a permit of its sender, then a shared one. So only a few reads of each
 /// sender wait for shared permits, and no sender delays another for long.
 #[derive(Debug)]
-pub(crate) struct ReadPermits {
+pub struct ReadPermits {
     all: Permits,
     by: SharedByKey<ReadSender, Permits>,
     threads: StreamThreads,
@@ -185,8 +185,7 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
         Reads::Session => Some(ReadKind::Session),
         Reads::Store => Some(ReadKind::Store),
     };
-    let sender = request.extensions().get().map_or(ReadSender::Socket, |id| ReadSender::Named(*id));
-    run_as(sender, async {
+    run_as(sender_of(request.extensions()), async {
         match kind {
             None => next.run(request).await,
             Some(kind) => host.reads().run(kind, next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
@@ -195,7 +194,23 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
     .await
 }
 
+fn sender_of(extensions: &Extensions) -> ReadSender {
+    extensions.get().map_or(ReadSender::Socket, |id| ReadSender::Named(*id))
+}
+
 impl ReadPermits {
+    /// Runs a read of many sessions with a permit of the sender of a request, named by its extensions.
+    ///
+    /// # Errors
+    /// `busy` if other reads of the sender, or of all, take too long.
+    pub async fn read_for<T: Send>(
+        &self,
+        extensions: &Extensions,
+        read: impl Future<Output = T> + Send,
+    ) -> Result<T, Problem> {
+        run_as(sender_of(extensions), self.read_store(read)).await
+    }
+
     /// Runs a read of many sessions with a permit, for requests that must not hold one while their body arrives.
     pub(crate) async fn read_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         self.run(ReadKind::Store, read).await

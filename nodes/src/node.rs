@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use subtend_host::Host;
 use subtend_host::auth::NodeKey;
+use subtend_host::{Host, ReadPermits};
 use subtend_journal::postgres::ShardAddress;
 use subtend_journal::postgres::nodes::{Members, NodeError, NodeLease, Registry};
 use subtend_supervision::Lease;
@@ -59,6 +59,8 @@ struct NodeShared {
     registry: Registry,
     key: NodeKey,
     clock: DatabaseClock,
+    /// Permits for merged lists.
+    reads: ReadPermits,
     state: Mutex<NodeState>,
     members: watch::Sender<Arc<Members>>,
     /// Number of live nodes.
@@ -110,6 +112,7 @@ impl Node {
             registry,
             key,
             clock,
+            reads: ReadPermits::default(),
             state: Mutex::default(),
             members: watch::channel(Arc::default()).0,
             live: AtomicUsize::new(1),
@@ -137,6 +140,10 @@ impl Node {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.inner.registry
+    }
+
+    pub(crate) fn reads(&self) -> &ReadPermits {
+        &self.inner.reads
     }
 
     /// Returns the nodes and shards as last read.

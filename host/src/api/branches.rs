@@ -2,8 +2,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use subtend_actors::transcript::object;
 use subtend_actors::{Alternatives, BranchInfo, BranchOptions};
 use subtend_session::command::SwitchTo;
 use subtend_session::ids::{MsgRef, Seq, SessionId};
@@ -12,6 +12,7 @@ use subtend_session::record::Record;
 use utoipa::ToSchema;
 
 use super::restores::parse_digest;
+use super::tasks::raw_object;
 use super::{Body, IdempotencyKey, NoKey, NoParameters, Path, Query, Since};
 use crate::host::{Host, KeyedSession};
 use crate::problem::Problem;
@@ -41,7 +42,7 @@ pub(super) struct Branch {
     created_ms: i64,
     updated_ms: i64,
     #[schema(value_type = Object)]
-    metadata: Value,
+    metadata: Box<RawValue>,
 }
 
 impl From<BranchInfo> for Branch {
@@ -61,7 +62,7 @@ impl From<BranchInfo> for Branch {
             iterations: of.iterations,
             created_ms: of.created_ms,
             updated_ms: of.updated_ms,
-            metadata: object(of.metadata.as_deref()),
+            metadata: raw_object(of.metadata.as_deref()),
         }
     }
 }

@@ -75,12 +75,16 @@ fn frames(shard: String, body: Body) -> BoxStream<'static, (String, Option<Strin
         if ended {
             return None;
         }
+        // Bytes without an end of a frame: they are not searched again when more arrive.
+        let mut searched = 0_usize;
         loop {
-            if let Some(end) = buffer.windows(2).position(|pair| pair == b"\n\n") {
-                let rest = buffer.split_off(end + 2);
+            let unsearched = buffer.get(searched..).unwrap_or_default();
+            if let Some(end) = unsearched.windows(2).position(|pair| pair == b"\n\n") {
+                let rest = buffer.split_off(searched + end + 2);
                 let frame = String::from_utf8_lossy(&buffer).into_owned();
                 return Some((Some(frame), (pieces, rest, false)));
             }
+            searched = buffer.len().saturating_sub(1);
             match pieces.next().await {
                 Some(Ok(piece)) => buffer.extend_from_slice(&piece),
                 Some(Err(_)) | None => return Some((None, (pieces, buffer, true))),

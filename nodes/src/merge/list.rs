@@ -1,0 +1,217 @@
+//! Merges lists of shards. Rows stay text: as values, JSON of small items takes up to 16 times the memory of its text.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use subtend_host::iso_time;
+use subtend_host::problem::Problem;
+
+use super::MAX_ANSWER;
+use crate::gateway::Merge;
+
+/// Maximum bytes of rows of tasks with all their texts, and of one text of further rows: nearly those of one host.
+const MAX_TEXTS: usize = 8 << 20;
+const SHORTENED_TEXT: usize = 1_000;
+
+/// The list of one shard.
+#[derive(Debug, Deserialize)]
+pub(super) struct ShardPage {
+    items: Vec<Box<RawValue>>,
+    /// Present if the shard has more.
+    next: Option<String>,
+}
+
+impl ShardPage {
+    pub(super) fn parse(of: Merge, bytes: &[u8]) -> serde_json::Result<Self> {
+        match of {
+            Merge::Sessions => serde_json::from_slice(bytes),
+            Merge::Approvals | Merge::Tasks | Merge::Events | Merge::Metrics => {
+                Ok(Self { items: serde_json::from_slice(bytes)?, next: None })
+            }
+        }
+    }
+}
+
+/// Where a row of a list of sessions or tasks belongs.
+#[derive(Deserialize)]
+struct RowPlace {
+    id: String,
+    created_ms: Option<i64>,
+    /// A time as text, or in milliseconds from a node of an earlier version.
+    #[serde(rename = "createdAt")]
+    created_at: Option<Value>,
+}
+
+/// Time of creation, and id.
+type SortKey = (i64, String);
+
+/// A list of all shards that answered so far: the newest rows first.
+#[derive(Debug)]
+pub(super) struct MergedList {
+    of: Merge,
+    most: usize,
+    rows: Vec<(SortKey, Box<RawValue>)>,
+    has_more: bool,
+}
+
+#[derive(Serialize)]
+struct SessionList<'a> {
+    items: Vec<&'a RawValue>,
+    /// Names the last row, so every shard accepts it.
+    next: Option<String>,
+}
+
+impl MergedList {
+    pub(super) fn new(of: Merge, most: usize) -> Self {
+        Self { of, most, rows: Vec::new(), has_more: false }
+    }
+
+    /// Adds the rows of a shard, and drops those beyond the page.
+    pub(super) fn add(&mut self, page: ShardPage) -> Result<(), Problem> {
+        self.has_more |= page.next.is_some();
+        let of = self.of;
+        self.rows.extend(page.items.into_iter().map(|row| (sort_key(of, &row), row)));
+        // Approvals have equal keys, and stay in the order of the shards.
+        self.rows.sort_by(|(one, _), (other, _)| other.cmp(one));
+        self.has_more |= self.rows.len() > self.most;
+        self.rows.truncate(self.most);
+        let mut bytes = 0_usize;
+        for (_, row) in &mut self.rows {
+            let all = bytes.saturating_add(row.get().len());
+            if self.of == Merge::Tasks
+                && all > MAX_TEXTS
+                && let Some(short) = shorten(row)
+            {
+                *row = short;
+            }
+            bytes = bytes.saturating_add(row.get().len());
+        }
+        if bytes > MAX_ANSWER {
+            let detail =
+                format!("the lists of all shards have more than {MAX_ANSWER} bytes: ask for one, by ?shard=NAME");
+            return Err(Problem::new(StatusCode::BAD_GATEWAY, "outcome_unknown", detail));
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_response(self) -> Response {
+        let items: Vec<&RawValue> = self.rows.iter().map(|(_, row)| &**row).collect();
+        if self.of != Merge::Sessions {
+            return Json(items).into_response();
+        }
+        let last = self.rows.last().filter(|_| self.has_more);
+        Json(SessionList { items, next: last.map(|((ms, id), _)| format!("{ms}.{id}")) }).into_response()
+    }
+}
+
+fn sort_key(of: Merge, row: &RawValue) -> SortKey {
+    if !matches!(of, Merge::Sessions | Merge::Tasks) {
+        return SortKey::default();
+    }
+    let Ok(place) = serde_json::from_str::<RowPlace>(row.get()) else { return SortKey::default() };
+    let in_ms = |at: &Value| at.as_i64().or_else(|| iso_time::from_text(at.as_str()?));
+    (place.created_ms.or_else(|| in_ms(place.created_at.as_ref()?)).unwrap_or(0), place.id)
+}
+
+/// Returns a row of a task with its long texts truncated and without long metadata, as hosts shorten them; `None` if all
+/// are short.
+fn shorten(row: &RawValue) -> Option<Box<RawValue>> {
+    let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(row.get()).ok()?;
+    let mut is_shortened = false;
+    for (name, value) in &mut fields {
+        if value.get().len() <= SHORTENED_TEXT {
+            continue;
+        }
+        let short = match &**name {
+            "metadata" => "{}".to_owned(),
+            "prompt" | "result" => {
+                let text: String = serde_json::from_str(value.get()).ok()?;
+                let start = text.get(..text.floor_char_boundary(SHORTENED_TEXT)).unwrap_or_default();
+                Value::from(start).to_string()
+            }
+            _ => continue,
+        };
+        (*value, is_shortened) = (RawValue::from_string(short).ok()?, true);
+    }
+    if !is_shortened {
+        return None;
+    }
+    fields.insert("shortened".to_owned(), to_raw_value(&true).ok()?);
+    to_raw_value(&fields).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use futures_util::FutureExt as _;
+    use serde_json::json;
+
+    use super::*;
+
+    fn merged(of: Merge, most: usize, pages: &[Value]) -> Value {
+        let mut list = MergedList::new(of, most);
+        for page in pages {
+            list.add(ShardPage::parse(of, page.to_string().as_bytes()).unwrap()).unwrap();
+        }
+        let body = to_bytes(list.into_response().into_body(), usize::MAX).now_or_never().unwrap().unwrap();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    #[test]
+    fn d4_pages_of_shards_are_merged() {
+        let row = |ms: i64, id: &str| json!({"created_ms": ms, "id": id});
+        let first = json!({"items": [row(9, "b"), row(5, "a")], "next": "5.a"});
+        let second = json!({"items": [row(9, "c"), row(1, "d")], "next": null});
+        let sessions = |most: usize, pages: &[Value]| merged(Merge::Sessions, most, pages);
+        let page = sessions(3, &[first.clone(), second.clone()]);
+        assert_eq!(page, json!({"items": [row(9, "c"), row(9, "b"), row(5, "a")], "next": "5.a"}));
+        let all = sessions(10, &[json!({"items": [row(5, "a")], "next": null}), second]);
+        assert_eq!(all["next"], Value::Null, "the last page");
+        assert_eq!(sessions(10, &[first])["next"], "5.a", "a shard has more");
+    }
+
+    #[test]
+    fn d4_approvals_of_shards_keep_their_order() {
+        let pages = [json!([{"call": "2.0"}, {"call": "1.0"}]), json!([]), json!([{"call": "9.0"}])];
+        let list = merged(Merge::Approvals, usize::MAX, &pages);
+        assert_eq!(list, json!([{"call": "2.0"}, {"call": "1.0"}, {"call": "9.0"}]));
+    }
+
+    #[test]
+    fn d4_tasks_of_shards_are_merged_newest_first() {
+        let task = |ms: i64, id: &str| json!({"createdAt": format!("2026-11-24T08:58:15.{ms:03}Z"), "id": id});
+        let tasks = |most: usize, pages: &[Value]| merged(Merge::Tasks, most, pages);
+        let pages = [json!([task(5, "a"), task(9, "b")]), json!([task(9, "c")])];
+        assert_eq!(tasks(500, &pages), json!([task(9, "c"), task(9, "b"), task(5, "a")]));
+        assert_eq!(tasks(1, &pages), json!([task(9, "c")]));
+        // 2026-11-24T08:58:15.007Z.
+        let earlier_version = json!([{"createdAt": 1_795_510_695_007_i64, "id": "d"}]);
+        let mixed = [&pages[..], std::slice::from_ref(&earlier_version)].concat();
+        assert_eq!(tasks(500, &mixed), json!([task(9, "c"), task(9, "b"), earlier_version[0], task(5, "a")]));
+    }
+
+    /// Each of 16 shards sends as much as a host does. The control: the texts of one shard are complete.
+    #[test]
+    fn d4_merged_tasks_have_no_more_text_than_one_host_sends() {
+        let page = |shard: usize| {
+            let task = |ms: usize| {
+                let numbers = vec![0; 50_000];
+                json!({"createdAt": ms, "id": format!("{shard}.{ms}"), "prompt": "é".repeat(50_000), "metadata": {"a": numbers}})
+            };
+            Value::Array((0..40).map(task).collect())
+        };
+        let shortened = |list: &Value| list.as_array().unwrap().iter().filter(|row| row["shortened"] == true).count();
+        let one = merged(Merge::Tasks, 500, &[page(0)]);
+        assert_eq!((one.as_array().unwrap().len(), shortened(&one)), (40, 0));
+        let all = merged(Merge::Tasks, 500, &(0..16).map(page).collect::<Vec<_>>());
+        assert_eq!((all.as_array().unwrap().len(), shortened(&all)), (500, 459));
+        let last = &all[499];
+        assert_eq!((&last["metadata"], &last["prompt"]), (&json!({}), &json!("é".repeat(500))));
+        assert!(all.to_string().len() < 10 << 20);
+    }
+}
