@@ -16,7 +16,7 @@ pub(crate) fn time_after(now: i64, ms: u64) -> i64 {
 /// Maximum number of inputs of a session, since views hold all its records. An import takes more: continuations count.
 pub const MAX_INPUTS: usize = 16_384;
 
-/// Maximum bytes of the inputs that a session accepts together, for the same reason.
+/// Maximum bytes, as JSON, of the inputs that a session accepts together, for the same reason.
 pub const MAX_INPUT_BYTES: u64 = 32 << 20;
 
 /// Maximum depth below the root, of subagents and of branches. An import refuses deeper trees.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent_override::AgentOverride;
 use crate::ids::{CallId, InputId, RunNo, SessionId, Text};
 use crate::place::Owner;
+use crate::values::json_bytes;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputAccepted {
@@ -36,11 +37,12 @@ pub struct InputAccepted {
 }
 
 impl InputAccepted {
+    /// Returns the bytes that its texts take in JSON, as records and responses do.
     pub(crate) fn bytes(&self) -> u64 {
-        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len() as u64);
-        let system = self.agent_override.as_ref().map_or(0, |agent| agent.system.len() as u64);
+        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| json_bytes(text));
+        let system = self.agent_override.as_ref().map_or(0, |agent| json_bytes(&agent.system));
         let texts = [of(&self.metadata), of(&self.format), system];
-        texts.into_iter().fold(self.text.len() as u64, u64::saturating_add)
+        texts.into_iter().fold(json_bytes(&self.text), u64::saturating_add)
     }
 
     /// Creates an input without options.
