@@ -74,13 +74,14 @@ pub(crate) enum Sender {
 
 /// Identifies the sender of requests over TCP, a token or a login, without revealing the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SenderId(u64);
+pub struct SenderId(u64);
 
 impl SenderId {
     /// The sender of a request that another node forwarded without naming its sender.
     const UNKNOWN: Self = Self(0);
 
-    pub(crate) fn of(credential: blake3::Hash) -> Self {
+    /// Returns the id for the hash of a token or a login.
+    pub fn of(credential: blake3::Hash) -> Self {
         let key = blake3::derive_key("subtend host: sender of a request", credential.as_bytes());
         Self(key.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte)))
     }

@@ -48,3 +48,4 @@ pub use axum::http::Request;
 pub use host::{Host, HostOptions};
 pub use local::Local;
 pub use reads::ReadPermits;
+pub use shared_by_key::SharedByKey;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Values by key. A value is removed when no task holds it any more.
 #[derive(Debug)]
-pub(crate) struct SharedByKey<K, V>(Mutex<HashMap<K, Weak<V>>>);
+pub struct SharedByKey<K, V>(Mutex<HashMap<K, Weak<V>>>);
 
 impl<K, V> Default for SharedByKey<K, V> {
     fn default() -> Self {
@@ -14,7 +14,7 @@ impl<K, V> Default for SharedByKey<K, V> {
 
 impl<K: Eq + Hash, V> SharedByKey<K, V> {
     /// Returns the value that other tasks hold for `key`, or a new one.
-    pub(crate) fn get(&self, key: K, new: impl FnOnce() -> V) -> Arc<V> {
+    pub fn get(&self, key: K, new: impl FnOnce() -> V) -> Arc<V> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = held.get(&key).and_then(Weak::upgrade) {
             return found;

@@ -12,7 +12,8 @@ use futures_util::stream::{self, StreamExt as _};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use subtend_host::auth::{NodeKey, SIGNATURE_REFUSED, TokenGrant};
+use subtend_host::SharedByKey;
+use subtend_host::auth::{NodeKey, SIGNATURE_REFUSED, SenderId, TokenGrant};
 use subtend_host::listen::Bounds;
 use subtend_journal::postgres::nodes::NodeRow;
 use tokio::net::TcpStream;
@@ -45,7 +46,13 @@ pub(crate) struct ForwardPermits {
     shared: Arc<Semaphore>,
     /// The remaining permits, reserved for short requests: streams and waits cannot take them.
     short: Arc<Semaphore>,
+    /// Permits of the streams and waits of each sender: seven eighths of the shared ones. A merged stream takes one for each shard.
+    long_by_sender: SharedByKey<Option<SenderId>, Semaphore>,
+    long_per_sender: usize,
 }
+
+/// A permit of the sender, for a stream or wait, and one of all senders.
+pub(crate) type ForwardPermit = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
 impl Default for ForwardPermits {
     /// Creates two permits for each client connection. Client connections and requests to other nodes then use at most
@@ -58,14 +65,19 @@ impl Default for ForwardPermits {
 impl ForwardPermits {
     fn new(count: usize) -> Self {
         let short = count.div_ceil(4);
-        let [shared, short] = [count.saturating_sub(short), short].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { shared, short }
+        let shared = count.saturating_sub(short);
+        let long_per_sender = shared.saturating_sub(shared / 8);
+        let [shared, short] = [shared, short].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { shared, short, long_by_sender: SharedByKey::default(), long_per_sender }
     }
 
-    /// Returns a permit for a request; `None` if all are in use.
-    pub(crate) fn try_acquire(&self, is_long: bool) -> Option<OwnedSemaphorePermit> {
+    /// Returns a permit for a request of `sender`; `None` if all are in use.
+    pub(crate) fn try_acquire(&self, is_long: bool, sender: Option<SenderId>) -> Option<ForwardPermit> {
+        let own = || self.long_by_sender.get(sender, || Semaphore::new(self.long_per_sender)).try_acquire_owned().ok();
+        let own = if is_long { Some(own()?) } else { None };
         let short = (!is_long).then_some(&self.short);
-        short.into_iter().chain([&self.shared]).find_map(|permits| Arc::clone(permits).try_acquire_owned().ok())
+        let mut of_all = short.into_iter().chain([&self.shared]);
+        Some((own, of_all.find_map(|permits| Arc::clone(permits).try_acquire_owned().ok())?))
     }
 }
 
@@ -86,7 +98,7 @@ pub(crate) async fn forward(
     grant: TokenGrant,
     (parts, body): (&request::Parts, &Bytes),
     lost: impl Future<Output = ()> + Send + 'static,
-    permit: OwnedSemaphorePermit,
+    permit: ForwardPermit,
 ) -> Result<Response, NoAnswer> {
     let connecting = async {
         let stream = TcpStream::connect(&node.address).await.map_err(|error| error.to_string())?;
@@ -142,7 +154,7 @@ pub(crate) async fn forward(
 }
 
 /// Ends an answer with an error when `lost` resolves.
-fn end_when_lost(body: Incoming, lost: BoxFuture<'static, ()>, permit: OwnedSemaphorePermit) -> Body {
+fn end_when_lost(body: Incoming, lost: BoxFuture<'static, ()>, permit: ForwardPermit) -> Body {
     let pieces = Body::new(body).into_data_stream();
     let pieces = stream::unfold(Some((pieces, lost, permit)), async |open| {
         let (mut pieces, mut lost, permit) = open?;
@@ -192,7 +204,7 @@ mod tests {
         let free = || permits.short.available_permits();
         let send = async |key: &NodeKey| {
             let grant = TokenGrant::from(TokenScope::Read);
-            let permit = permits.try_acquire(false).unwrap();
+            let permit = permits.try_acquire(false, None).unwrap();
             forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending(), permit).await
         };
         // Signed 31 s ago by the receiver's clock.
@@ -211,11 +223,25 @@ mod tests {
     #[test]
     fn d4_streams_leave_permits_to_short_requests() {
         let permits = ForwardPermits::new(8);
-        let taken = |is_long| std::iter::from_fn(|| permits.try_acquire(is_long)).collect::<Vec<_>>();
+        let taken = |is_long| std::iter::from_fn(|| permits.try_acquire(is_long, None)).collect::<Vec<_>>();
         let (streams, short) = (taken(true), taken(false));
         assert_eq!((streams.len(), short.len()), (6, 2));
         drop(streams);
         assert_eq!(taken(false).len(), 6);
-        assert!(permits.try_acquire(true).is_some());
+        assert!(permits.try_acquire(true, None).is_some());
+    }
+
+    /// A client opened so many merged streams that no other one got a stream of another node. The control: its short
+    /// requests, and its streams after some have ended.
+    #[test]
+    fn d4_streams_of_one_sender_leave_permits_to_others() {
+        let permits = ForwardPermits::new(64);
+        let [one, other] = [&b"one"[..], b"other"].map(|token| Some(SenderId::of(blake3::hash(token))));
+        let taken = |sender| std::iter::from_fn(|| permits.try_acquire(true, sender)).collect::<Vec<_>>();
+        let (mut first, second) = (taken(one), taken(other));
+        assert_eq!((first.len(), second.len()), (42, 6));
+        assert!(permits.try_acquire(false, one).is_some());
+        first.truncate(40);
+        assert_eq!(taken(one).len(), 2);
     }
 }

@@ -251,7 +251,8 @@ impl Gateway {
                 let widest = if open { TokenScope::Read } else { TokenScope::Admin };
                 let grant = buffered.grant.clone().unwrap_or(widest.into());
                 let lost = node.wait_until_lost(shard, &owner.lease);
-                let permit = self.inner.forwards.try_acquire(target::is_long(&buffered.parts.uri));
+                let sender = buffered.parts.extensions.get().copied();
+                let permit = self.inner.forwards.try_acquire(target::is_long(&buffered.parts.uri), sender);
                 let permit = permit.ok_or_else(busy_problem)?;
                 match forward(owner, node.key(), grant, (&parts, &buffered.body), lost, permit).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
