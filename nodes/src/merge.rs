@@ -36,7 +36,7 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
         Merge::Metrics => Ok(metrics::answer(gateway, &request).await),
         Merge::Sessions | Merge::Approvals | Merge::Tasks => {
             if !request.partial {
-                wait_for_owners(gateway).await;
+                wait_for_owners(gateway).await?;
             }
             // A sender with many requests must not take the memory and the threads of the node.
             let extensions = request.parts.extensions.clone();
@@ -45,13 +45,17 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
     }
 }
 
-/// Waits while a shard has no owner, up to the time for which a request waits for one.
-async fn wait_for_owners(gateway: &Gateway) {
+/// Waits while a shard has no owner, up to the time for which a request waits for one. A list that waits has no permit.
+async fn wait_for_owners(gateway: &Gateway) -> Result<(), Problem> {
     let node = gateway.node();
     let (times, mut changes) = (node.times(), node.changes());
     let give_up = Instant::now() + times.lease + times.heartbeat * 2;
     let is_free = |shard: &String| node.host(shard).is_none() && node.members().owner(shard).is_none();
-    while gateway.shards().iter().any(is_free) && Instant::now() < give_up {
+    loop {
+        let Some(free) = gateway.shards().into_iter().find(is_free) else { return Ok(()) };
+        if Instant::now() >= give_up {
+            return Err(add_partial_hint(no_owner(&free)));
+        }
         let pause = (Instant::now() + times.heartbeat / 10).min(give_up);
         drop(timeout_at(pause, changes.changed()).await);
     }
