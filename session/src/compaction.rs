@@ -6,7 +6,7 @@ use crate::limits::Limits;
 use crate::message::Message;
 use crate::place::{BranchKind, Place};
 use crate::render;
-use crate::state::State;
+use crate::state::{Ranges, State};
 
 /// Estimated bytes of a token: English and code average about four.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -37,14 +37,14 @@ pub fn plan(state: &State) -> Option<HistoryCut> {
     }
     let tokens = tokens(state);
     let keep = limit(state).map_or(tokens, |limit| limit.min(tokens)) / TAIL * BYTES_PER_TOKEN;
-    let last_cut = newest_cut(state);
+    let (last_cut, replaced) = (newest_cut(state), context::replaced(state));
     let (mut kept, mut upto) = (0_u64, None);
     for at in (start(state)..=state.transcript.len()).rev() {
         kept = kept.saturating_add(state.transcript.get(at).map_or(0, Message::bytes));
         if kept > keep && upto.is_some() {
             break;
         }
-        if at <= last_cut && fits(state, at) {
+        if at <= last_cut && fits(state, &replaced, at) {
             upto = Some(at);
         }
     }
@@ -143,18 +143,23 @@ fn newest_cut(state: &State) -> usize {
 
 /// Returns whether the history may be cut before `at`: not between call and result, nor within a replaced exchange.
 pub(crate) fn is_cut(state: &State, at: usize) -> bool {
-    at <= newest_cut(state) && fits(state, at)
+    at <= newest_cut(state) && fits(state, &context::replaced(state), at)
 }
 
-fn fits(state: &State, at: usize) -> bool {
+fn fits(state: &State, replaced: &Ranges, at: usize) -> bool {
     let result = matches!(state.transcript.get(at), Some(Message::Result { .. }));
-    at > start(state) && !result && !context::is_replaced(state, at)
+    at > start(state) && !result && !separates(replaced, at)
+}
+
+/// Returns whether a cut before `at` separates messages that a selected alternative replaces together.
+fn separates(replaced: &Ranges, at: usize) -> bool {
+    replaced.around(at).is_some_and(|from| from < at)
 }
 
 fn hides(state: &State, upto: usize) -> bool {
     upto > start(state) && {
-        let stay = verbatim(state, upto);
-        (start(state)..upto).any(|at| state.hidden_at(at).is_none() && !stay.contains(&at))
+        let (stay, hidden) = (verbatim(state, upto), state.hidden_ranges());
+        (start(state)..upto).any(|at| hidden.around(at).is_none() && stay.binary_search(&at).is_err())
     }
 }
 
@@ -189,7 +194,8 @@ fn verbatim(state: &State, upto: usize) -> Vec<usize> {
 /// Returns the visible positions before `upto` that may stay: later ones, and those that the last compaction kept.
 fn candidates(state: &State, upto: usize) -> impl DoubleEndedIterator<Item = usize> {
     let kept = state.compactions.last().map(|last| last.verbatim.clone()).unwrap_or_default();
-    let seen = |at: &usize| state.hidden_at(*at).is_none() && !context::is_replaced(state, *at);
+    let (hidden, replaced) = (state.hidden_ranges(), context::replaced(state));
+    let seen = |at: &usize| hidden.around(*at).is_none() && !separates(&replaced, *at);
     let all: Vec<usize> = kept.into_iter().chain(start(state)..upto).filter(seen).collect();
     all.into_iter()
 }

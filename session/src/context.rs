@@ -6,7 +6,7 @@ use crate::call::CallEnd;
 use crate::ids::{CallId, RunNo, Seq, Text};
 use crate::message::{Message, Transcript};
 use crate::record::{Prompt, Reserved};
-use crate::state::{CallPhase, Compaction, State};
+use crate::state::{CallPhase, Compaction, Ranges, State};
 
 /// Estimated bytes of a token: English and code average about four.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -135,17 +135,18 @@ fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
 }
 
 fn replaced_ranges(state: &State) -> impl Iterator<Item = (usize, usize, Option<Message>)> {
-    state.alternatives.iter().filter_map(|(of, alternatives)| {
-        let text = Some(Arc::clone(alternatives.selected_text()?));
-        let exchange = exchange(state, *of)?;
-        let instead = Message::Assistant { seq: *of, text, reasoning: None, calls: Arc::new([]) };
+    let any = state.alternatives.values().any(|alternatives| alternatives.selected_text().is_some());
+    let exchanges = if any { exchanges(state) } else { Vec::new() };
+    exchanges.into_iter().filter_map(|(of, exchange)| {
+        let text = Some(Arc::clone(state.alternatives.get(&of)?.selected_text()?));
+        let instead = Message::Assistant { seq: of, text, reasoning: None, calls: Arc::new([]) };
         Some((exchange.asked.saturating_add(1), exchange.end, Some(instead)))
     })
 }
 
-/// Returns whether a selected alternative replaces message `at` and the one before it: a cut there would separate them.
-pub(crate) fn is_replaced(state: &State, at: usize) -> bool {
-    replaced_ranges(state).any(|(from, to, _)| from < at && at < to)
+/// Returns the ranges that selected alternatives replace. A cut separates messages of one unless it is at its start.
+pub(crate) fn replaced(state: &State) -> Ranges {
+    Ranges::new(replaced_ranges(state).map(|(from, to, _)| (from, to)))
 }
 
 fn between(transcript: &[Message], from: usize, to: usize) -> impl Iterator<Item = Message> {
@@ -163,42 +164,47 @@ pub(crate) struct Exchange {
 
 /// Returns the exchange that answer `of` ends; `None` if it ends none, has no user message, or was rolled back.
 pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
-    let mut last_user = None;
-    let mut found: Option<Exchange> = None;
+    exchanges(state).into_iter().find_map(|(answer, exchange)| (answer == of).then_some(exchange))
+}
+
+/// Returns all exchanges in order, each with its answer. One pass: a journal may have thousands of alternatives.
+fn exchanges(state: &State) -> Vec<(Seq, Exchange)> {
+    let (mut found, mut last_user) = (Vec::new(), None);
+    let mut open: Option<(Seq, Exchange)> = None;
     for (at, message) in own(state) {
+        let end = at.saturating_add(1);
         match message {
             Message::User { seq, .. } => {
-                if found.is_some() {
-                    return found;
-                }
+                found.extend(open.take());
                 last_user = Some((at, *seq));
             }
-            Message::Assistant { seq, .. } if *seq == of => {
-                let (index, user) = last_user?;
-                found = Some(Exchange { asked: index, user, end: at.saturating_add(1) });
+            Message::Assistant { seq, .. } => {
+                open = last_user.map(|(asked, user)| (*seq, Exchange { asked, user, end }));
             }
-            Message::Assistant { .. } if found.is_some() => return None,
             Message::Result { .. } => {
-                if let Some(exchange) = found.as_mut().filter(|exchange| exchange.end == at) {
-                    exchange.end = at.saturating_add(1);
+                if let Some((_, exchange)) = open.as_mut().filter(|(_, exchange)| exchange.end == at) {
+                    exchange.end = end;
                 }
             }
-            Message::Assistant { .. } | Message::Notice { .. } | Message::Prompt { .. } => {}
+            Message::Notice { .. } | Message::Prompt { .. } => {}
         }
     }
+    found.extend(open);
     found
 }
 
 /// Returns this session's messages without inherited, rolled-back and compacted ones, with their positions.
 pub(crate) fn own(state: &State) -> impl DoubleEndedIterator<Item = (usize, &Message)> {
     let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
-    own.filter(|(at, _)| state.hidden_at(*at).is_none() && !state.is_compacted(*at))
+    let hidden = state.hidden_ranges();
+    own.filter(move |(at, _)| hidden.around(*at).is_none() && !state.is_compacted(*at))
 }
 
 /// Returns the run whose rollback hid message `seq` of this session, if any.
 pub(crate) fn rolled_back(state: &State, seq: Seq) -> Option<RunNo> {
-    let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
-    own.filter(|(_, message)| point(message) == Some(seq)).find_map(|(at, _)| state.hidden_at(at))
+    let mut own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
+    // Messages that share a record are of one run.
+    own.find(|(_, message)| point(message) == Some(seq)).and_then(|(at, _)| state.hidden_at(at))
 }
 
 pub(crate) fn is_compacted(state: &State, seq: Seq) -> bool {
@@ -214,7 +220,7 @@ pub(crate) fn points(own: &[Message]) -> Vec<Seq> {
     points
 }
 
-fn point(message: &Message) -> Option<Seq> {
+pub(crate) fn point(message: &Message) -> Option<Seq> {
     match message {
         Message::User { seq, .. } | Message::Assistant { seq, .. } => Some(*seq),
         Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,

@@ -24,6 +24,7 @@ pub use due::Due;
 pub use ended_texts::EndedTexts;
 pub use fold::FoldError;
 pub use joined_text::JoinedText;
+pub(crate) use ranges::Ranges;
 pub use waiting::{Boundary, Waiting};
 
 mod apply;
@@ -34,6 +35,7 @@ mod ended_texts;
 mod fold;
 mod joined_text;
 mod legal;
+mod ranges;
 mod view;
 pub(crate) mod waiting;
 

@@ -1,6 +1,7 @@
 //! Regenerated answers, and the selection among them. The original stays unchanged in the journal and transcript. An
 //! alternative replaces it only in what models and people see.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::branch::{hidden, list_last};
@@ -100,10 +101,8 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: I
         return Err(Rejection::Deleted);
     }
     draft.needs_quiet("switch")?;
-    let mut answers = draft.state.alternatives.keys().rev();
-    let is_visible =
-        |of: &Seq| context::rolled_back(draft.state, *of).is_none() && !context::is_compacted(draft.state, *of);
-    let last = answers.find(|of| is_visible(of)).copied();
+    let visible: BTreeSet<Seq> = context::own(draft.state).filter_map(|(_, message)| context::point(message)).collect();
+    let last = draft.state.alternatives.keys().rev().find(|of| visible.contains(of)).copied();
     let Some(of) = of.or(last) else {
         return Err(Rejection::BadInput("no answer of this session has alternatives: regenerate one".into()));
     };

@@ -1,6 +1,7 @@
 use crate::given::*;
 use proptest::prelude::*;
-use subtend_session::state::MessageRange;
+use subtend_session::compaction;
+use subtend_session::state::{Alternative, Alternatives, MessageRange};
 
 use crate::alternatives::{completed, regenerate, step, switch};
 use crate::branches::{CHILD, human, inherits, points, refusal, shown_messages, talked};
@@ -214,6 +215,31 @@ fn without_hidden(heart: &Heart) -> Vec<Seq> {
         }
     }
     shown_messages
+}
+
+/// An export has thousands of rolled-back runs and of selected alternatives. What a model sees takes time in proportion to their number, and so
+/// does the choice of what a compaction hides. The control: without selected alternatives the original answers are seen.
+#[test]
+fn many_hidden_runs_and_alternatives_are_read_in_one_pass() {
+    const EACH: u32 = 20_000;
+    let mut state = Heart::root().state;
+    let user = |seq| Message::User { seq: Seq(seq), text: "ask".into() };
+    let answer =
+        |seq| Message::Assistant { seq: Seq(seq), text: Some("one".into()), reasoning: None, calls: [].into() };
+    let seqs = (EACH..2 * EACH).map(|n| (u64::from(2 * n), u64::from(2 * n + 1)));
+    let kept = seqs.clone().flat_map(|(asked, answered)| [user(asked), answer(answered)]);
+    state.transcript = Arc::new((0..EACH).map(|n| user(u64::from(n))).chain(kept).collect());
+    for (at, run) in (0..EACH as usize).zip(1..) {
+        state.message_ranges.insert(RunNo(run), MessageRange { from: at, to: at + 1, hidden: true });
+    }
+    let all = |answer: &str| vec![format!("U:ask A:{answer}"); EACH as usize].join(" ");
+    assert_eq!(shown_messages(&visible(&state)), all("one"));
+    for (_, answered) in seqs {
+        let other = Alternative { child: session(CHILD), text: Some("other".into()), by: Initiator::Person };
+        state.alternatives.insert(Seq(answered), Alternatives { branches: vec![other], active: 1 });
+    }
+    assert_eq!(shown_messages(&visible(&state)), all("other"));
+    assert!(compaction::plan(&state).is_some_and(|cut| cut.upto > u64::from(EACH)));
 }
 
 proptest! {

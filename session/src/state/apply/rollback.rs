@@ -1,5 +1,5 @@
 use crate::ids::RunNo;
-use crate::state::{MessageRange, State};
+use crate::state::{MessageRange, Ranges, State};
 
 impl State {
     pub(super) fn apply_rolled_back(&mut self, run: RunNo) {
@@ -21,6 +21,10 @@ impl State {
     /// Returns the hidden ranges in the order of the transcript.
     pub(crate) fn hidden(&self) -> impl Iterator<Item = (RunNo, MessageRange)> {
         self.message_ranges.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, stretch)| (*run, *stretch))
+    }
+
+    pub(crate) fn hidden_ranges(&self) -> Ranges {
+        Ranges::new(self.hidden().map(|(_, stretch)| (stretch.from, stretch.to)))
     }
 
     /// Returns the run whose rollback hid the message at position `at`, if any.
