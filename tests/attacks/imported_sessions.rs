@@ -291,8 +291,8 @@ fn queued_run_of_an_export_does_not_start() {
     }
 }
 
-/// An export names an agent that must work in a worktree, for a session without one. The agent does not answer. The
-/// control: an import without bounds.
+/// An export names an agent that must work in a worktree, for a session without one. The agent answers neither a
+/// message nor again to an old one. The control: an import without bounds.
 #[test]
 fn isolated_agent_of_an_export_needs_a_worktree() {
     for is_bounded in [true, false] {
@@ -304,8 +304,12 @@ fn isolated_agent_of_an_export_needs_a_worktree() {
         import_lines(&user, &other, lines, is_bounded);
         let model = user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "done", "repeat": true}]}]}"#);
         let sent = user.call(&["send", "--data", &other, "--model", &model, &id, "go"]);
-        let refused = sent.err.contains("agent `apart` needs a worktree of its own, which this session lacks");
-        assert_eq!((sent.code == Some(0), refused), (!is_bounded, is_bounded), "{sent:?}");
+        // A regenerated answer is of a new session, which no file brought.
+        let again = user.call(&["regenerate", "--data", &other, "--model", &model, &id]);
+        for done in [sent, again] {
+            let refused = done.err.contains("agent `apart` needs a worktree of its own, which this session lacks");
+            assert_eq!((done.code == Some(0), refused), (!is_bounded, is_bounded), "{done:?}");
+        }
     }
 }
 

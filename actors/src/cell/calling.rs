@@ -10,7 +10,6 @@ use subtend_session::command::{CallObstacle, Command};
 use subtend_session::context::context;
 use subtend_session::ids::{AttemptNo, Lsn, RunKey, Text, TurnNo};
 use subtend_session::outcome::{Budget, Part};
-use subtend_session::place::{BranchKind, Place};
 use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
@@ -22,7 +21,6 @@ use crate::cell::driver::Driver;
 use crate::cell::turn;
 use crate::delivery::inbox::InboxItem;
 use crate::faults::Point;
-use crate::spawn::proposing::lacks_worktree;
 use crate::values::address::Address;
 use crate::values::answering::{agent_of, model_of};
 use crate::values::panic::{panic_text, truncate_message};
@@ -36,17 +34,6 @@ impl Driver {
             || self.agents.models.models.leaves_process(model_of(&self.state))
     }
 
-    /// Returns why the agent of an imported session may not answer: an export can name an isolated agent for a session without a worktree.
-    fn missing_worktree(&self) -> Option<Text> {
-        let created = self.state.created.imported.as_ref().map(|_| &self.state.created)?;
-        let manifest = self.agents.catalog.get(agent_of(&self.state))?;
-        // A branch works in the directory of its session. For a subagent, its own agent decides.
-        let is_subagent = matches!(created.place, Place::Child { kind: BranchKind::Subagent, .. });
-        let inherited = created.worktree.filter(|_| !is_subagent);
-        let worktree_of = inherited.map_or(self.state.id, |worktree| worktree.of);
-        lacks_worktree(manifest, created.worktree, worktree_of).map(Text::from)
-    }
-
     /// Calls the model. If `intent` is set, the call waits until that record is durable.
     pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
@@ -56,7 +43,9 @@ impl Driver {
         if self.decide_owner_close() {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
-        if let Some(why) = self.agents.unusable.clone().or_else(|| self.missing_worktree()) {
+        if let Some(why) =
+            self.agents.unusable.clone().or_else(|| self.agents.missing_worktree(&self.state).map(Text::from))
+        {
             // A run that resumed without its workspace ends here.
             let why = CallObstacle::Workspace(truncate_message(&why).into());
             return self.todo.next.push_back(Command::NotCalled { turn, attempt, why });

@@ -54,6 +54,10 @@ impl Agents {
             let isolation = self.catalog.get(name).map(|manifest| manifest.isolation).unwrap_or_default();
             created.worktree = self.own_worktree(state.id, isolation, None).map_err(ControlError::Refused)?;
         }
+        // Only the imported session records that it was imported, so its agent is checked before it answers in a branch.
+        if is_same_agent && matches!(kind, BranchKind::Human | BranchKind::Alternative) {
+            self.missing_worktree(state).map_or(Ok(()), |why| Err(ControlError::Refused(why)))?;
+        }
         if kind == BranchKind::Human && !is_same_agent {
             // The branch works in the same directory as the session.
             let worktree = state.created.worktree;

@@ -7,7 +7,7 @@ use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::CallKind;
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::limits::Limits;
-use subtend_session::place::{Isolation, Place, Source, Worktree};
+use subtend_session::place::{BranchKind, Isolation, Place, Source, Worktree};
 use subtend_session::record::AgentOverride;
 use subtend_session::state::State;
 use subtend_tools::plan_exit;
@@ -70,6 +70,16 @@ impl Agents {
         let manifest = self.catalog.get(&agent).filter(|_| is_root);
         let other = manifest.and_then(|manifest| self.successor(manifest)).map(|other| Arc::clone(&other.name));
         other.unwrap_or(agent)
+    }
+
+    /// Returns why the agent of an imported session may not answer: an export can name an isolated agent for a session without a worktree.
+    pub(crate) fn missing_worktree(&self, state: &State) -> Option<String> {
+        let created = state.created.imported.as_ref().map(|_| &state.created)?;
+        let manifest = self.catalog.get(agent_of(state))?;
+        // A branch works in the directory of its session. For a subagent, its own agent decides.
+        let is_subagent = matches!(created.place, Place::Child { kind: BranchKind::Subagent, .. });
+        let inherited = created.worktree.filter(|_| !is_subagent);
+        lacks_worktree(manifest, created.worktree, inherited.map_or(state.id, |worktree| worktree.of))
     }
 
     fn successor(&self, manifest: &Manifest) -> Option<&Manifest> {
