@@ -1,5 +1,7 @@
 //! Branches of a session, and regenerated answers.
 
+use std::collections::BTreeMap;
+
 use subtend_journal::{ReadError, Stored};
 use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
 use subtend_session::effect::Reply;
@@ -179,13 +181,12 @@ impl SessionHandle {
         // After the probe, the session has handled every reported end.
         self.probe().await.map_err(ControlError::Stopped)?;
         let state = self.state().await?;
-        let original = |of: Seq| {
-            let text = state.transcript.iter().find_map(|message| {
-                let Message::Assistant { seq, text, .. } = message else { return None };
-                text.clone().filter(|_| *seq == of)
-            });
-            Alternative { session: None, text }
-        };
+        let answers = state.transcript.iter().filter_map(|message| {
+            let Message::Assistant { seq, text: Some(text), .. } = message else { return None };
+            Some((*seq, text))
+        });
+        let texts: BTreeMap<Seq, &Text> = answers.collect();
+        let original = |of: Seq| Alternative { session: None, text: texts.get(&of).map(|text| Text::clone(text)) };
         let listed = state.alternatives.iter().map(|(of, known)| {
             let given = known
                 .branches

@@ -1,6 +1,6 @@
 //! Renders the entries of a transcript as HTML, one element per entry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use askama::Template;
 use subtend_actors::transcript::{
@@ -106,6 +106,7 @@ pub(super) struct NewestItems {
 }
 
 /// Renders the newest entries: at most `most`, within the bound of a view, without inputs that the queue shows.
+/// `alternatives` are in the order of their answers.
 pub(super) fn newest<'a>(
     runtime: &Runtime,
     of: &'a Transcript,
@@ -113,9 +114,8 @@ pub(super) fn newest<'a>(
     most: usize,
 ) -> NewestItems {
     let mut seen: BTreeMap<Seq, u32> = BTreeMap::new();
-    let rolled_back = |run: &RunNo| {
-        of.entries.iter().any(|shown| matches!(&shown.entry, Entry::RolledBack { run: back, .. } if back == run))
-    };
+    let back = |shown: &ShownEntry| if let Entry::RolledBack { run, .. } = shown.entry { Some(run) } else { None };
+    let rolled_back: BTreeSet<RunNo> = of.entries.iter().filter_map(back).collect();
     let with_id = |shown: &'a ShownEntry| {
         let nth = seen.entry(shown.record).and_modify(|nth| *nth = nth.saturating_add(1)).or_default();
         (format!("e-{}-{nth}", shown.record), shown)
@@ -128,8 +128,10 @@ pub(super) fn newest<'a>(
         view.session = of.header.id.to_string();
         view.hidden = shown.rolled_back || shown.compacted;
         view.hidden_why = if shown.rolled_back { "rolled back" } else { "compacted" };
-        view.failed = view.failed.filter(|run| !rolled_back(run));
-        if let Some(found) = alternatives.iter().find(|found| Some(found.of) == view.at && view.answer) {
+        view.failed = view.failed.filter(|run| !rolled_back.contains(run));
+        let at = view.at.filter(|_| view.answer);
+        let found = at.and_then(|at| alternatives.binary_search_by_key(&at, |found| found.of).ok());
+        if let Some(found) = found.and_then(|nth| alternatives.get(nth)) {
             view.switch = Some(AlternativeCount { shown: found.active.saturating_add(1), of: found.choices.len() });
         }
         Item { id, html: rendered(view, of.header.id, shown.record) }
