@@ -72,7 +72,8 @@ fn rule_set(first: usize, rules: usize) -> Value {
     json!({"default": "ask", "rules": (first..first + rules).map(rule).collect::<Vec<_>>()})
 }
 
-/// Each call is checked against all rules of its session, so they are limited. The control: the largest number.
+/// Each call is checked against all rules of its session, so their number and length are limited. The control: the
+/// largest number and length.
 #[test]
 fn import_refuses_permissions_of_too_many_rules() {
     let (rules, sets) = (Authority::MAX_RULES, Authority::MAX_SETS);
@@ -84,7 +85,14 @@ fn import_refuses_permissions_of_too_many_rules() {
         }
         lines
     };
-    let attacks: [(Vec<Value>, &str); 4] = [
+    let long = |more: usize| {
+        let rule =
+            json!({"action": "fs.read", "resource": "x".repeat(Authority::MAX_BYTES - 7 + more), "verdict": "ask"});
+        json!([{"default": "ask", "rules": [rule]}])
+    };
+    let attacks: [(Vec<Value>, &str); 6] = [
+        (with_ceiling(&long(1)), "patterns of 1048577 bytes, the limit is 1048576"),
+        (before(&long(1)), "patterns of 1048577 bytes, the limit is 1048576"),
         (with_ceiling(&json!([rule_set(0, rules + 1)])), "4097 rules in 1 sets"),
         (with_ceiling(&many(sets + 1)), "257 rules in 257 sets"),
         (before(&json!([rule_set(0, rules + 1)])), "4097 rules in 1 sets"),
@@ -94,7 +102,8 @@ fn import_refuses_permissions_of_too_many_rules() {
         let refused = imported(lines, &ImportBounds::none()).map(drop).expect_err(why);
         assert!(refused.contains(why) && refused.contains("the limits are 4096 and 256"), "{refused}");
     }
-    for lines in [with_ceiling(&json!([rule_set(0, rules)])), with_ceiling(&many(sets)), before(&many(sets))] {
+    let most = [json!([rule_set(0, rules)]), many(sets), long(0)];
+    for lines in most.iter().map(with_ceiling).chain([before(&many(sets)), before(&long(0))]) {
         imported(lines, &ImportBounds::none()).expect("the control");
     }
 }

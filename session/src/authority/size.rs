@@ -4,13 +4,17 @@ use super::Authority;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the permissions have {rules} rules in {sets} sets, the limits are {} and {}: write fewer, with patterns that match more",
+    "the permissions have {rules} rules in {sets} sets, the limits are {} and {}, and patterns of {bytes} bytes, the limit is {}: \
+     write fewer, with patterns that match more",
     Authority::MAX_RULES,
-    Authority::MAX_SETS
+    Authority::MAX_SETS,
+    Authority::MAX_BYTES
 )]
 pub struct TooManyRules {
     pub rules: usize,
     pub sets: usize,
+    /// Bytes of the actions and resources of all rules.
+    pub bytes: usize,
 }
 
 impl Authority {
@@ -18,13 +22,17 @@ impl Authority {
     pub const MAX_RULES: usize = 4_096;
     /// Maximum number of rule sets of a new or imported session.
     pub const MAX_SETS: usize = 256;
+    /// Maximum bytes of the actions and resources of all rules of a new or imported session.
+    pub const MAX_BYTES: usize = 1 << 20;
 
-    /// Checks the number of rules and sets.
+    /// Checks the number of rules and sets, and the bytes of their patterns.
     /// # Errors
     /// [`TooManyRules`].
     pub fn check_size(&self) -> Result<(), TooManyRules> {
-        let rules = self.sets.iter().map(|set| set.rules.len()).fold(0, usize::saturating_add);
-        let sets = self.sets.len();
-        if rules > Self::MAX_RULES || sets > Self::MAX_SETS { Err(TooManyRules { rules, sets }) } else { Ok(()) }
+        let all = || self.sets.iter().flat_map(|set| &set.rules);
+        let (rules, sets) = (all().count(), self.sets.len());
+        let bytes = all().flat_map(|rule| [rule.action.len(), rule.resource.len()]).fold(0, usize::saturating_add);
+        let fits = rules <= Self::MAX_RULES && sets <= Self::MAX_SETS && bytes <= Self::MAX_BYTES;
+        if fits { Ok(()) } else { Err(TooManyRules { rules, sets, bytes }) }
     }
 }
