@@ -133,8 +133,8 @@ fn session_keeps_the_server_it_was_started_with() {
     assert!(named.err.contains("127.0.0.1:9"), "{named:?}");
 }
 
-/// The author of an export names the model of a session at a provider that needs no key, and that the person has not enabled. The control: a
-/// model of that provider in the person's own file.
+/// The author of an export names a model at a provider that needs no key, and that the person has not enabled: that of a session, or that of an
+/// agent that an input chose. The control: a model of that provider in the person's own file.
 #[cfg(feature = "providers")]
 #[test]
 fn model_of_an_export_must_be_enabled_by_the_person() {
@@ -143,18 +143,29 @@ fn model_of_an_export_must_be_enabled_by_the_person() {
     user.succeeds(&["run", "--quiet", "--model", &model, "--limit", "attempts=1", "go"]);
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     user.succeeds(&["export", "--out", "all.jsonl"]);
-    let mut lines = lines_with(&user, |_, records| records);
-    record(&mut lines, "session_created")["model"] = json!("ollama/small");
-    let other = data(&user, "other");
-    import_lines(&user, &other, lines, true);
-    let send = ["send", "--data", &other, &id, "go"];
-    let refused = user.call(&send);
-    let why = "the session was imported, and its own model cannot answer: `ollama/small` belongs to a provider that is not enabled";
-    assert!(refused.code == Some(2) && refused.err.contains(why), "{refused:?}");
-    std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
-    std::fs::write(user.config().join("subtend/subtend.yaml"), "llm: {model: ollama/other}\n").expect("a file");
-    let called = user.call(&send);
-    assert!(!called.err.contains("not enabled") && called.err.contains("model: ollama/small"), "{called:?}");
+    let exported = lines_with(&user, |_, records| records);
+    let agent = json!({"agent": "build", "agent_hash": "00dbd5365cabe2a1e27d2526d34b23dc", "model": "ollama/small", "system": "s"});
+    for (kind, field, value) in
+        [("session_created", "model", json!("ollama/small")), ("input_accepted", "agent_override", agent)]
+    {
+        let mut lines = exported.clone();
+        record(&mut lines, kind)[field] = value;
+        let other = data(&user, kind);
+        import_lines(&user, &other, lines, true);
+        let send = ["send", "--data", &other, &id, "go"];
+        let refused = user.call(&send);
+        let why = "the session was imported, and its own model cannot answer: `ollama/small` belongs to a provider that is not enabled";
+        assert!(refused.code == Some(2) && refused.err.contains(why), "{kind}: {refused:?}");
+        std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
+        let own = user.config().join("subtend/subtend.yaml");
+        std::fs::write(&own, "llm: {model: ollama/other}\n").expect("a file");
+        let called = user.call(&send);
+        assert!(
+            !called.err.contains("not enabled") && called.err.contains("model: ollama/small"),
+            "{kind}: {called:?}"
+        );
+        std::fs::remove_file(own).expect("removed");
+    }
 }
 
 /// The importer's configuration caps the limits of a session. The control: an older format, which records no limits.

@@ -34,6 +34,8 @@ pub(super) struct FoundSession {
     pub(super) session: SessionId,
     pub(super) root: SessionId,
     pub(super) creation: Box<SessionCreated>,
+    /// The model that answers: that of the last agent that an input named, else its own.
+    model: Text,
     /// Servers at which models of its tree are called instead of the providers' own.
     servers: Vec<Text>,
     imported: bool,
@@ -52,7 +54,8 @@ impl CommandSubject<'_> {
         let root = journal.head(session)?.map_or(session, |head| head.root);
         let top = if root == session { creation.clone() } else { self::creation(&journal, root)? };
         let imported = top.imported.is_some() || creation.imported.is_some();
-        Ok(Some(FoundSession { journal, session, root, creation, servers: top.servers, imported }))
+        let model = model_of_agent(&journal, session).unwrap_or_else(|| creation.model.clone());
+        Ok(Some(FoundSession { journal, session, root, creation, model, servers: top.servers, imported }))
     }
 }
 
@@ -77,7 +80,7 @@ impl FoundSession {
     }
 
     pub(super) fn recorded_model(&self) -> RecordedModel<'_> {
-        RecordedModel { model: &self.creation.model, servers: &self.servers, imported: self.imported }
+        RecordedModel { model: &self.model, servers: &self.servers, imported: self.imported }
     }
 
     /// Returns whether an input named another agent, which may have a model of its own.
@@ -127,6 +130,15 @@ pub(super) fn creation(journal: &Journal, session: SessionId) -> Result<Box<Sess
     });
     creation.ok_or_else(|| {
         Fail::Store(format!("session {session} has no creation record; `subtend verify` reports all damage"))
+    })
+}
+
+/// Returns the model of the last agent that an input named, if any. What cannot be read is reported where it is used.
+fn model_of_agent(journal: &Journal, session: SessionId) -> Option<Text> {
+    let records = journal.records(session).ok()?;
+    records.iter().rev().find_map(|stored| {
+        let Record::InputAccepted(input) = &stored.record else { return None };
+        input.agent_override.as_ref().map(|agent| agent.model.clone())
     })
 }
 
