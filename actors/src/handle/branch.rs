@@ -186,7 +186,7 @@ impl SessionHandle {
             Some((*seq, text))
         });
         let texts: BTreeMap<Seq, &Text> = answers.collect();
-        let original = |of: Seq| Alternative { session: None, text: texts.get(&of).map(|text| Text::clone(text)) };
+        let original = |of: Seq| Alternative { session: None, text: texts.get(&of).copied().cloned() };
         let listed = state.alternatives.iter().map(|(of, known)| {
             let given = known
                 .branches
