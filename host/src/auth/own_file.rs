@@ -8,8 +8,8 @@ use std::time::SystemTime;
 #[cfg(unix)]
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Reads a file of this user or of root. Refuses links, pipes and files of other users: with them, another user could
-/// define the tokens of this host.
+/// Reads a file of this user or of root. Refuses links, pipes and files that other users own or can write: with them,
+/// another user could define the tokens of this host. A group with the number of this user counts as private.
 #[cfg(unix)]
 pub(super) fn read_own(path: &Path) -> std::io::Result<String> {
     use std::io::{Error, Read as _};
@@ -25,6 +25,10 @@ pub(super) fn read_own(path: &Path) -> std::io::Result<String> {
     let metadata = file.metadata()?;
     if !metadata.is_file() || ![0, rustix::process::geteuid().as_raw()].contains(&metadata.uid()) {
         return Err(Error::other("it is not a regular file of this user: remove it"));
+    }
+    let is_private = [0, rustix::process::geteuid().as_raw()].contains(&metadata.gid());
+    if metadata.mode() & if is_private { 0o002 } else { 0o022 } != 0 {
+        return Err(Error::other("other users can write it: remove it, and create tokens again"));
     }
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text)?;

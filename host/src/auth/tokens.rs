@@ -312,7 +312,7 @@ mod tests {
         assert_eq!((mode, text.contains(&secret)), (0o600, false));
     }
 
-    /// Attack: another user replaces the token file to choose a token.
+    /// Attack: another user replaces or writes the token file to choose a token.
     #[cfg(unix)]
     #[test]
     fn token_files_that_are_links_pipes_or_foreign_are_refused() {
@@ -322,7 +322,10 @@ mod tests {
         std::os::unix::fs::symlink(at("planted.json"), at("linked.json")).expect("a link");
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe.json"), rustix::fs::Mode::RWXU).expect("a pipe");
         std::fs::create_dir(at("dir.json")).expect("a directory");
-        let mut attacks = vec!["linked.json", "pipe.json", "dir.json"];
+        std::fs::copy(at("planted.json"), at("open.json")).expect("a copy");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o606);
+        std::fs::set_permissions(at("open.json"), open).expect("its owner may");
+        let mut attacks = vec!["linked.json", "pipe.json", "dir.json", "open.json"];
         if rustix::process::geteuid().is_root() {
             std::fs::copy(at("planted.json"), at("foreign.json")).expect("a copy");
             std::os::unix::fs::chown(at("foreign.json"), Some(1_000), None).expect("another owner");
