@@ -3,7 +3,7 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{CheckpointError, Checkpoints, io_error};
 use crate::private;
@@ -43,13 +43,13 @@ impl Checkpoints {
         // The file system, not the clock of the process, provides the current time.
         let touched = self.dir.join("touched");
         write_durably(&touched, b"")?;
-        let now = fs::metadata(&touched)?.modified()?;
+        let now = last_change(&fs::metadata(&touched)?);
         let mut ledger = SavedTotals { next: 1, bytes: 0 };
         for (session, _) in entries(&self.dir)?.into_iter().filter(|(_, found)| found.is_dir()) {
             let dir = self.dir.join(session);
             let files = entries(&dir)?;
-            let last = files.iter().filter_map(|(_, found)| found.modified().ok()).max();
-            if last.is_some_and(|last| now.duration_since(last).is_ok_and(|age| age > MAX_AGE)) {
+            let last = files.iter().filter_map(|(_, found)| last_change(found)).max();
+            if last.is_some_and(|last| now.is_some_and(|now| now.duration_since(last).is_ok_and(|age| age > MAX_AGE))) {
                 remove(&dir)?;
                 continue;
             }
@@ -82,7 +82,7 @@ impl Checkpoints {
             }
             let files = entries(&dir).map_err(io_error("listed"))?.into_iter();
             let saved = files.filter(|(name, _)| number_of(name).is_none());
-            contents.extend(saved.map(|(name, found)| (found.modified().ok(), dir.join(name), found.len())));
+            contents.extend(saved.map(|(name, found)| (last_change(&found), dir.join(name), found.len())));
         }
         contents.sort();
         ledger.bytes = contents.iter().map(|(_, _, bytes)| *bytes).fold(0, u64::saturating_add);
@@ -96,6 +96,21 @@ impl Checkpoints {
         }
         Ok(())
     }
+}
+
+/// Returns when a file was written or changed otherwise. Unlike the time of its content, a command in the sandbox cannot set this time, by
+/// which it would have checkpoints erased.
+#[cfg(unix)]
+fn last_change(found: &Metadata) -> Option<SystemTime> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let (seconds, nanos) = (u64::try_from(found.ctime()).ok()?, u32::try_from(found.ctime_nsec()).ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
+}
+
+#[cfg(not(unix))]
+fn last_change(found: &Metadata) -> Option<SystemTime> {
+    found.modified().ok()
 }
 
 /// Parses the number of a checkpoint from its file name.

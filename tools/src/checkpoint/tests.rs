@@ -23,6 +23,8 @@ mod links;
 mod patches;
 #[cfg(unix)]
 mod races;
+#[cfg(unix)]
+mod times;
 
 struct CheckpointFixture {
     dir: PathBuf,
