@@ -51,6 +51,8 @@ mod reduced_permissions;
 mod rules;
 #[cfg(all(unix, feature = "cli"))]
 mod servers;
+#[cfg(target_os = "linux")]
+mod shared_directories;
 mod shell;
 mod skills;
 mod slash;

@@ -34,7 +34,8 @@ impl TempCopy {
     /// Copies the directory `of` into the directory for temporary files.
     pub(crate) fn of(of: &Path, progress: &mut dyn FnMut(CopyProgress)) -> Result<Self, OpenError> {
         let temporary = std::env::temp_dir();
-        let dir = create_dir(&temporary).map_err(io("make a directory for a copy of the store in", &temporary))?;
+        let made = create_dir(&temporary).and_then(|dir| check_owners(&temporary, &dir).map(|()| dir));
+        let dir = made.map_err(io("make a directory for a copy of the store in", &temporary))?;
         sweep(&temporary, &dir);
         let lock = File::create_new(dir.join(LOCK)).and_then(|lock| {
             lock.try_lock()?;
@@ -144,6 +145,35 @@ fn sweep(temporary: &Path, own: &Path) {
             drop(fs::remove_dir_all(path));
         }
     }
+}
+
+/// Refuses, and removes, the new directory `dir` in `temporary` if another user could replace it: that user would get the copy.
+#[cfg(unix)]
+fn check_owners(temporary: &Path, dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    /// The owner of files of users who are not mapped into this user namespace, such as the superuser.
+    const UNMAPPED: u32 = 65_534;
+    let own = fs::symlink_metadata(dir)?.uid();
+    for above in temporary.canonicalize()?.ancestors() {
+        let found = above.metadata()?;
+        let is_foreign = ![own, 0, UNMAPPED].contains(&found.uid());
+        // In a sticky directory users can replace only their own files. A group with the number of the user is private.
+        let is_shared = found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && ![own, 0].contains(&found.gid()));
+        if is_foreign || (is_shared && found.mode() & 0o1000 == 0) {
+            drop(fs::remove_dir(dir));
+            return Err(io::Error::other(format!(
+                "other users can replace files in {}: name another directory by TMPDIR, or set its sticky bit (chmod +t)",
+                above.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn check_owners(_: &Path, _: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// Returns whether `found` is a directory of the user that owns `own`.

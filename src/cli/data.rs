@@ -242,8 +242,18 @@ impl StoreLocation {
     }
 
     fn check_owners(&self) -> Result<(), String> {
-        let siblings = self.worktrees().into_iter().chain(self.checkpoints()).collect::<Vec<_>>();
-        owners::check(self.data.as_deref(), self.path(), &siblings)
+        owners::check(self.data.as_deref(), self.path(), &self.siblings())
+    }
+
+    fn siblings(&self) -> Vec<PathBuf> {
+        self.worktrees().into_iter().chain(self.checkpoints()).collect()
+    }
+
+    /// Returns the directories next to the store, if other users could create them.
+    fn siblings_open_to_others(&self) -> Vec<PathBuf> {
+        let store = self.path().filter(|_| self.data.is_none()).and_then(|store| std::path::absolute(store).ok());
+        let is_open = store.as_deref().and_then(Path::parent).is_some_and(owners::is_writable_by_others);
+        if is_open { self.siblings() } else { Vec::new() }
     }
 
     /// Repeats the check of [`StoreArgs::place`], because another user may have created a directory meanwhile.
@@ -259,18 +269,20 @@ impl StoreLocation {
     /// Removes other users' access to the store's directories, and reports each change on stderr.
     ///
     /// # Errors
-    /// If other users can still write a directory, because they could replace the store in it.
+    /// If other users can still write a directory, because they could replace the store in it, or if they have done so.
     fn restrict_access(&self) -> Result<(), OpenError> {
         let Some(dir) = self.data.as_deref().or(self.path()).filter(|dir| dir.exists()) else { return Ok(()) };
-        let mut err = notices();
+        let (mut err, mut is_closed) = (notices(), false);
         // Unreadable directories are reported when the store is opened.
         for exposed in close_to_others(dir).unwrap_or_default() {
             if exposed.left.is_some() && owners::is_writable_by_others(&exposed.path) {
                 return Err(self.unsafe_to_use(exposed.to_string()));
             }
             drop(writeln!(err, "{}: {}", Styled(CAUTION, "warning"), harmless(&exposed.to_string())));
+            is_closed = true;
         }
-        Ok(())
+        // Another user could put a store in place until the directory was closed.
+        if is_closed { self.check_owners_again() } else { Ok(()) }
     }
 
     /// Refuses a data directory that other users own or can write, before secrets are written to it.
@@ -291,6 +303,11 @@ impl StoreLocation {
         if let Some(dir) = self.data.as_deref().or(self.path()) {
             let made = create_dir_all(dir);
             made.map_err(|source| OpenError::Io { what: "create", path: dir.to_owned(), source })?;
+        }
+        // The same holds for what is created next to a store: it is used later, when nothing checks its owner.
+        for dir in self.siblings_open_to_others() {
+            let made = create_dir_all(&dir);
+            made.map_err(|source| OpenError::Io { what: "create", path: dir, source })?;
         }
         self.check_owners_again()?;
         self.restrict_access()?;

@@ -36,8 +36,8 @@ fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail>
     part.persist().map_err(failed)
 }
 
-/// Gives a file the permissions of the file that it replaces, if that belongs to this user. Drops the setuid bit,
-/// because others who can write to the file could run programs as this user.
+/// Gives a file the group and the mode of the file that it replaces, if that belongs to this user. Drops the setuid bit,
+/// because others who can write to the file could run programs as this user, and the bits of a group that is not kept.
 #[cfg(unix)]
 fn keep_permissions(before: &std::fs::Metadata, file: &File) -> std::io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -45,7 +45,10 @@ fn keep_permissions(before: &std::fs::Metadata, file: &File) -> std::io::Result<
     if before.uid() != rustix::process::geteuid().as_raw() {
         return Ok(());
     }
-    file.set_permissions(std::fs::Permissions::from_mode(before.permissions().mode() & 0o777))
+    let is_kept =
+        file.metadata()?.gid() == before.gid() || std::os::unix::fs::fchown(file, None, Some(before.gid())).is_ok();
+    let bits = if is_kept { 0o777 } else { 0o707 };
+    file.set_permissions(std::fs::Permissions::from_mode(before.permissions().mode() & bits & 0o777))
 }
 
 #[cfg(not(unix))]

@@ -4,9 +4,10 @@ use super::source;
 
 /// Calls whose mode another line masks, each with its file.
 const MASKED: [(&str, &str); 4] = [
-    // `mode::kept` masks the modes of both calls.
+    // The line before masks the mode.
     ("tools/src/workspace/state.rs", "file.set_permissions(permissions)"),
-    ("tools/src/builtin/replace.rs", "file.set_permissions(permissions.clone())?;"),
+    // Compiled only on systems without modes.
+    ("tools/src/workspace/mode.rs", "file.set_permissions(self.permissions.clone())"),
     ("journal/src/owner_only.rs", "fs::set_permissions(path, own)?;"),
     // Compiled only on systems without modes.
     ("src/cli/written_file.rs", "file.set_permissions(before.permissions())"),

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use cap_std::fs::{Dir, Permissions};
+use cap_std::fs::Dir;
 use subtend_session::ids::Text;
 
 use super::file_tool::Job;
@@ -17,7 +17,7 @@ use crate::workspace::{beneath, failure, mode};
 #[derive(Debug)]
 pub(super) struct WriteTarget {
     pub(super) real: Text,
-    pub(super) present: Option<Permissions>,
+    pub(super) present: Option<mode::KeptMode>,
     /// The first missing directory on the path to a new file.
     missing_dir: Option<String>,
 }
@@ -39,7 +39,7 @@ impl WriteTarget {
                 if !found.is_file() {
                     return Err(ToolError::refused(format!("`{path}` is not a regular file: it cannot be replaced")));
                 }
-                Ok(Self { real, present: Some(mode::safe_permissions(&found)), missing_dir: None })
+                Ok(Self { real, present: Some(mode::kept_mode(&found)), missing_dir: None })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::new_file(job, actions, path),
             Err(error) => Err(failure("write", path, &error)),
@@ -134,8 +134,8 @@ impl WriteTarget {
             other => other?,
         };
         file.write_all(content)?;
-        if let Some(permissions) = &self.present {
-            file.set_permissions(permissions.clone())?;
+        if let Some(kept) = &self.present {
+            kept.apply(&file, |bits| bits)?;
         }
         // Without this sync, the file could be empty after a power failure.
         file.sync_all()

@@ -1,7 +1,7 @@
 //! A temporary directory for one command, removed when the command has ended.
 
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of names to try, because killed guards leave directories behind.
@@ -14,6 +14,7 @@ impl Scratch {
     pub(super) fn create() -> io::Result<Self> {
         // A path without links: the sandbox refuses a path with a link, because a session may have created that link.
         let base = std::env::temp_dir().canonicalize()?;
+        check_owners(&base)?;
         let id = std::process::id();
         for n in 0..MAX_TRIES {
             let path = base.join(format!("subtend-{id}-{n}"));
@@ -29,6 +30,27 @@ impl Scratch {
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
+}
+
+/// Refuses a directory whose entries another user could replace: that user would choose the `HOME` of the command, and with the files in
+/// it what programs such as git start.
+fn check_owners(base: &Path) -> io::Result<()> {
+    /// The owner of files of users who are not mapped into this user namespace, such as the superuser.
+    const UNMAPPED: u32 = 65_534;
+    let own = rustix::process::geteuid().as_raw();
+    for dir in base.ancestors() {
+        let found = dir.metadata()?;
+        let is_foreign = ![own, 0, UNMAPPED].contains(&found.uid());
+        // In a sticky directory users can replace only their own files. A group with the number of the user is private.
+        let is_shared = found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && ![own, 0].contains(&found.gid()));
+        if is_foreign || (is_shared && found.mode() & 0o1000 == 0) {
+            let shown = dir.display();
+            return Err(io::Error::other(format!(
+                "other users can replace files in {shown}: name another directory by TMPDIR, or set its sticky bit (chmod +t)"
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Scratch {

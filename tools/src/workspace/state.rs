@@ -144,11 +144,13 @@ fn is_executable(_: &cap_std::fs::Metadata) -> bool {
 fn set_mode(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
     use cap_std::fs::PermissionsExt as _;
 
-    let mut permissions = file.metadata()?.permissions();
-    let bits = before.map_or_else(|| permissions.mode(), |found| mode::safe_permissions(&found).mode()) & 0o777;
     // Everyone who may read the file may also execute it.
-    let execute = (bits & 0o444) >> 2;
-    permissions.set_mode(if executable { bits | execute } else { bits & !0o111 });
+    let change = |bits: u32| if executable { bits | ((bits & 0o444) >> 2) } else { bits & !0o111 };
+    if let Some(found) = before {
+        return mode::kept_mode(&found).apply(file, change);
+    }
+    let mut permissions = file.metadata()?.permissions();
+    permissions.set_mode(change(permissions.mode() & 0o777));
     file.set_permissions(permissions)
 }
 

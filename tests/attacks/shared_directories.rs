@@ -1,0 +1,133 @@
+//! Directories that several users write to: that of a store, that for temporary files, and a shared workspace.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::cli::call::{RunningCommand, User};
+
+/// The user and the group `nobody`, which exist on every Linux.
+const NOBODY: u32 = 65_534;
+
+fn allow(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
+}
+
+/// Creates a directory with this mode, and returns its path and the option of a store in it.
+fn directory_with_a_store(user: &User, mode: u32) -> (std::path::PathBuf, String) {
+    let dir = user.data().join(format!("{mode:o}"));
+    std::fs::create_dir_all(&dir).expect("a directory");
+    allow(&dir, mode);
+    let store = format!("redb:{}", dir.join("redb").display());
+    (dir, store)
+}
+
+/// Runs `args` with a directory of this mode for temporary files.
+fn call_with_temporary_files(user: &User, mode: u32, args: &[&str]) -> crate::cli::call::CommandOutput {
+    let temporary = user.data().join("temporary");
+    std::fs::create_dir_all(&temporary).expect("a directory");
+    allow(&temporary, mode);
+    let mut command = user.command(args);
+    command.env("TMPDIR", &temporary);
+    RunningCommand::start(command, "").done()
+}
+
+/// In a directory such as `/tmp`, another user makes the directory of checkpoints while a host runs, with a link in it
+/// that leads the first checkpoint to any file of the victim. The control: in a directory of the user, where no one else
+/// makes names, they are free.
+#[test]
+fn directories_next_to_a_shared_store_cannot_be_planted() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let planted = |mode| {
+        let (dir, store) = directory_with_a_store(&user, mode);
+        user.succeeds(&["run", "--quiet", "--model", &model, "--store", &store, "hi"]);
+        ["redb.checkpoints", "redb.worktrees"].map(|name| std::fs::create_dir(dir.join(name)).is_ok())
+    };
+    assert_eq!(planted(0o1777), [false; 2]);
+    assert_eq!(planted(0o755), [true; 2]);
+}
+
+/// Another user links to the host of another store, where the host of a data directory would be. The control: the same
+/// link in a directory of the user leads there.
+#[test]
+fn link_next_to_a_shared_store_leads_to_no_other_host() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    host.line().expect("the first line of the host");
+    let is_led_away = |mode| {
+        let (dir, store) = directory_with_a_store(&user, mode);
+        symlink(user.data().join("host"), dir.join("host")).expect("a link");
+        user.succeeds(&["run", "--quiet", "--model", &model, "--store", &store, "hi"]);
+        !dir.join("redb").exists()
+    };
+    assert_eq!([0o1777, 0o755].map(is_led_away), [false, true]);
+    host.stops();
+}
+
+/// Another user replaces the private directory of a command, its `HOME`: git would start what a file there names. The
+/// control: in a sticky directory no other user can.
+#[test]
+fn command_is_not_run_where_others_can_replace_its_home() {
+    let user = User::new();
+    let steps = json!([{"calls": [{"tool": "shell", "args": {"command": "echo ran"}}]}, {"text": "done"}]);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let args = ["run", "--json", "--store", "memory", "--model", &model, "--allow", "shell.run", "go"];
+    let outcome = |mode| {
+        let done = call_with_temporary_files(&user, mode, &args);
+        [r#""content":"ran\n"#, "other users can replace files in"].map(|text| done.out.contains(text))
+    };
+    let is_confined = subtend_tools::sandbox::probe().is_ok();
+    assert_eq!(outcome(0o777), [false, is_confined]);
+    assert_eq!(outcome(0o1777), [is_confined, false]);
+}
+
+/// Another user replaces the directory of a copy, and is given the rest of the store. The control: a sticky directory.
+#[test]
+fn store_is_not_copied_where_others_can_replace_the_copy() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let store = format!("sled:{}", user.data().join("sled").display());
+    user.succeeds(&["run", "--quiet", "--model", &model, "--store", &store, "hi"]);
+    let verify = |mode| call_with_temporary_files(&user, mode, &["verify", "--store", &store]);
+    let refused = verify(0o777);
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.err.contains("other users can replace files in"), "{refused:?}");
+    assert_eq!(std::fs::read_dir(user.data().join("temporary")).expect("a directory").count(), 0);
+    assert_eq!(verify(0o1777).code, Some(0));
+}
+
+/// In a setgid directory a new file has the group of the directory, whose members may not read the replaced one. The
+/// control: a file that did not exist.
+#[test]
+fn replaced_file_keeps_its_group_in_a_shared_workspace() {
+    if !is_root() {
+        return;
+    }
+    let user = User::new();
+    let workspace = user.workspace();
+    user.file("notes.md", "one\n");
+    user.file("subtend.yaml", "limits:\n  turns: 8\n");
+    ["notes.md", "subtend.yaml"].iter().for_each(|name| allow(&workspace.join(name), 0o640));
+    chown(&workspace, None, Some(NOBODY)).expect("root may");
+    allow(&workspace, 0o2775);
+    let edit = json!({"tool": "edit", "args": {"path": "notes.md", "old": "one", "new": "two"}});
+    let write = json!({"tool": "write", "args": {"path": "new.md", "content": "three\n"}});
+    let steps = json!([{"calls": [edit, write]}, {"text": "done"}]);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    user.succeeds(&["run", "--store", "memory", "--model", &model, "--allow", "fs.*", "go"]);
+    user.succeeds(&["config", "set", "limits.turns", "9"]);
+    let found = |name: &str| {
+        let found = std::fs::metadata(workspace.join(name)).expect("a file");
+        (found.gid(), found.mode() & 0o777)
+    };
+    assert_eq!(std::fs::read_to_string(workspace.join("notes.md")).expect("a file"), "two\n");
+    assert_eq!(["notes.md", "subtend.yaml"].map(found), [(0, 0o640); 2]);
+    assert_eq!(found("new.md").0, NOBODY);
+}
+
+fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t"))
+}
