@@ -128,6 +128,38 @@ fn replaced_file_keeps_its_group_in_a_shared_workspace() {
     assert_eq!(found("new.md").0, NOBODY);
 }
 
+/// With an access control list, the bits of the group in a mode are the most that the list grants, and no rights of the
+/// group: a file that only one other user may read was readable for the group after an edit. The control: without a list
+/// those bits are its rights.
+#[test]
+fn replaced_file_keeps_its_access_control_list() {
+    const NAME: &str = "system.posix_acl_access";
+    let user = User::new();
+    user.file("notes.md", "one\n");
+    let notes = user.workspace().join("notes.md");
+    // The owner reads and writes, the user 1 reads, the group and others do nothing.
+    let entries: [(u16, u16, u32); 5] = [(1, 6, !0), (2, 4, 1), (4, 0, !0), (16, 4, !0), (32, 0, !0)];
+    let of_entry = |(tag, rights, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let list = [&2_u32.to_le_bytes()[..], &entries.map(of_entry).concat()].concat();
+    allow(&notes, 0o600);
+    if rustix::fs::setxattr(&notes, NAME, &list, rustix::fs::XattrFlags::empty()).is_err() {
+        return;
+    }
+    let edit = json!({"tool": "edit", "args": {"path": "notes.md", "old": "one", "new": "two"}});
+    let steps = json!([{"calls": [edit]}, {"text": "done"}]);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    user.succeeds(&["run", "--store", "memory", "--model", &model, "--allow", "fs.*", "go"]);
+    let mut found = vec![0; 1_024];
+    let bytes = rustix::fs::getxattr(&notes, NAME, found.as_mut_slice()).expect("a list");
+    assert_eq!(std::fs::read_to_string(&notes).expect("a file"), "two\n");
+    assert_eq!((found.get(..bytes), std::fs::metadata(&notes).expect("a file").mode() & 0o777), (Some(&*list), 0o640));
+    // What a copy of the mode alone gives to the group.
+    rustix::fs::removexattr(&notes, NAME).expect("its owner may");
+    assert_eq!(std::fs::metadata(&notes).expect("a file").mode() & 0o070, 0o040);
+}
+
 fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t"))
 }

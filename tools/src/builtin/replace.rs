@@ -39,7 +39,10 @@ impl WriteTarget {
                 if !found.is_file() {
                     return Err(ToolError::refused(format!("`{path}` is not a regular file: it cannot be replaced")));
                 }
-                Ok(Self { real, present: Some(mode::kept_mode(&found)), missing_dir: None })
+                let kept =
+                    beneath::parent(dir, Path::new(&*real)).map(|(dir, name)| mode::kept_mode(&dir, name, &found));
+                let kept = kept.map_err(|error| failure("write", path, &error))?;
+                Ok(Self { real, present: Some(kept), missing_dir: None })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::new_file(job, actions, path),
             Err(error) => Err(failure("write", path, &error)),

@@ -64,6 +64,7 @@ pub(crate) fn replace_entry(
             let before = dir.symlink_metadata(name).ok().filter(cap_std::fs::Metadata::is_file);
             let mut file = beneath::create(&dir, temporary, before.is_some())?;
             file.write_all(bytes)?;
+            let before = before.map(|found| mode::kept_mode(&dir, Path::new(name), &found));
             set_mode(before, &file, *executable)?;
             file.sync_all()?;
         }
@@ -141,13 +142,13 @@ fn is_executable(_: &cap_std::fs::Metadata) -> bool {
 
 /// Gives a new file the mode of the replaced one, with or without the executable bits.
 #[cfg(unix)]
-fn set_mode(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
+fn set_mode(before: Option<mode::KeptMode>, file: &cap_std::fs::File, executable: bool) -> io::Result<()> {
     use cap_std::fs::PermissionsExt as _;
 
     // Everyone who may read the file may also execute it.
     let change = |bits: u32| if executable { bits | ((bits & 0o444) >> 2) } else { bits & !0o111 };
-    if let Some(found) = before {
-        return mode::kept_mode(&found).apply(file, change);
+    if let Some(kept) = before {
+        return kept.apply(file, change);
     }
     let mut permissions = file.metadata()?.permissions();
     permissions.set_mode(change(permissions.mode() & 0o777));
@@ -155,7 +156,7 @@ fn set_mode(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, exe
 }
 
 #[cfg(not(unix))]
-fn set_mode(_: Option<cap_std::fs::Metadata>, _: &cap_std::fs::File, _: bool) -> io::Result<()> {
+fn set_mode(_: Option<mode::KeptMode>, _: &cap_std::fs::File, _: bool) -> io::Result<()> {
     Ok(())
 }
 
