@@ -67,6 +67,26 @@ fn link_next_to_a_shared_store_leads_to_no_other_host() {
     host.stops();
 }
 
+/// Another user links to the host of another store in place of the directory of a host, before there is one. The control:
+/// without the link the store has a host of its own.
+#[test]
+fn link_in_place_of_the_directory_of_a_host_is_refused() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let host = user.start(&["serve", "--json", "--listen", "none"]);
+    host.line().expect("the first line of the host");
+    let (dir, store) = directory_with_a_store(&user, 0o1777);
+    symlink(user.data().join("host"), dir.join("redb.host")).expect("a link");
+    let run = || user.call(&["run", "--quiet", "--model", &model, "--store", &store, "hi"]);
+    let refused = run();
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.err.contains("its directory is a link or belongs to another user: remove it"), "{refused:?}");
+    assert_eq!(user.succeeds(&["sessions", "--json"]).out.matches(r#""id""#).count(), 0);
+    std::fs::remove_file(dir.join("redb.host")).expect("removed");
+    assert_eq!((run().code, dir.join("redb").exists()), (Some(0), true));
+    host.stops();
+}
+
 /// Another user replaces the private directory of a command, its `HOME`: git would start what a file there names. The
 /// control: in a sticky directory no other user can.
 #[test]

@@ -84,6 +84,9 @@ async fn wait_for_answer(path: std::path::PathBuf) {
 async fn stream(path: &Path) -> Result<Option<tokio::net::UnixStream>, Fail> {
     use std::io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
 
+    if is_planted(path) {
+        return Err(unreachable_at(path, "its directory is a link or belongs to another user: remove it"));
+    }
     let stream = match subtend_host::socket_path::connect(path).await {
         Ok(stream) => stream,
         // A killed host leaves its socket behind. A host that shuts down resets connections that it has not accepted.
@@ -95,4 +98,13 @@ async fn stream(path: &Path) -> Result<Option<tokio::net::UnixStream>, Fail> {
         return Err(unreachable_at(path, &format!("it belongs to the user {peer}")));
     }
     Ok(Some(stream))
+}
+
+/// Returns whether the directory of a socket is a link, or belongs to another user. Next to a store in `/tmp`, another user can put a link to
+/// the host of another store. A host refuses such a directory too.
+#[cfg(unix)]
+fn is_planted(socket: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let found = socket.parent().and_then(|dir| dir.symlink_metadata().ok());
+    found.is_some_and(|found| !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw())
 }
