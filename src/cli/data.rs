@@ -329,8 +329,11 @@ impl StoreLocation {
 
     /// Returns the directories that opening the store would create, deepest first.
     pub(crate) fn missing_dirs(&self) -> Vec<PathBuf> {
+        let is_new = self.path().is_some_and(|store| !store.exists());
+        let siblings = self.siblings_open_to_others().into_iter().filter(|dir| is_new && !dir.exists());
         let dirs = self.path().into_iter().flat_map(Path::ancestors);
-        dirs.take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).map(Path::to_owned).collect()
+        let dirs = dirs.take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).map(Path::to_owned);
+        siblings.chain(dirs).collect()
     }
 
     /// As [`StoreLocation::try_read`], with the error as a message.
