@@ -11,8 +11,8 @@ pub(crate) struct KeptMode {
     permissions: Permissions,
     #[cfg(unix)]
     group: u32,
-    /// The access control list, if the file has one; empty if it is unknown or not kept. With a list, the bits of the group in the mode are
-    /// no rights of the group.
+    /// The access control list, if the file has one; empty if it is unknown or not kept. With a list, the group may do less than the bits
+    /// of the group in the mode say.
     #[cfg(target_os = "linux")]
     list: Option<Vec<u8>>,
 }
@@ -83,7 +83,7 @@ mod access_list {
     /// Maximum bytes of an attribute in Linux.
     const MAX_BYTES: usize = 64 << 10;
 
-    /// Returns the list; `None` if there is none, empty if it cannot be read.
+    /// Returns the list; `None` if the file has no list, empty if the list cannot be read.
     pub(super) fn of(dir: &Dir, name: &Path) -> Option<Vec<u8>> {
         let mut list = vec![0; MAX_BYTES];
         let Ok(file) = beneath::file(dir, name) else { return Some(Vec::new()) };
@@ -92,12 +92,12 @@ mod access_list {
                 list.truncate(bytes);
                 Some(list)
             }
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => None,
             Err(_) => Some(Vec::new()),
         }
     }
 
-    /// Removes the list that a new file has from its directory. An error means that there is none.
+    /// Removes the list that a new file has from its directory. An error means that the file has no list.
     pub(super) fn remove(file: &File) {
         let _ = fremovexattr(file, NAME);
     }
