@@ -82,7 +82,7 @@ fn link_in_place_of_the_directory_of_a_host_is_refused() {
     let run = || user.call(&["run", "--quiet", "--model", &model, "--store", &store, "hi"]);
     let refused = run();
     assert_eq!(refused.code, Some(3), "{refused:?}");
-    assert!(refused.err.contains("its directory is a link or belongs to another user: remove it"), "{refused:?}");
+    assert!(refused.err.contains("it is a link or belongs to another user: remove it"), "{refused:?}");
     assert!(!user.succeeds(&["sessions", "--json"]).out.contains(r#""id""#));
     std::fs::remove_file(dir.join("redb.host")).expect("removed");
     assert_eq!((run().code, dir.join("redb").exists()), (Some(0), true));

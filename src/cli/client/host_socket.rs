@@ -85,7 +85,10 @@ async fn stream(path: &Path) -> Result<Option<tokio::net::UnixStream>, Fail> {
     use std::io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
 
     if is_planted(path) {
-        return Err(unreachable_at(path, "its directory is a link or belongs to another user: remove it"));
+        return Err(unreachable_at(
+            path,
+            "its directory cannot be used: it is a link or belongs to another user: remove it",
+        ));
     }
     let stream = match subtend_host::socket_path::connect(path).await {
         Ok(stream) => stream,
