@@ -14,6 +14,9 @@ use crate::schema::{self, FrontMatter, Tools};
 /// The maximum number of unknown keys that the warnings for a file list.
 pub(crate) const MAX_UNKNOWN: usize = 16;
 
+/// Maximum number of nodes that aliases repeat in one file. A workspace may have a thousand files.
+const MAX_REPEATED: usize = 1_000;
+
 /// Maximum bytes of the name of a model.
 const MAX_MODEL: usize = 512;
 
@@ -184,7 +187,12 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str), BadManifest> {
 }
 
 pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
-    let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        strict_booleans: true,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPEATED },
+        budget: serde_saphyr::budget! { max_total_scalar_bytes: yaml.len().saturating_mul(2) },
+    };
     let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
         // This is the library's formatter for users. Its formatter for developers mentions options of the library.
         let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);

@@ -399,6 +399,24 @@ fn guidance_of_a_repository_stays_within_bounds() {
     assert_bounded(&user, &["trust"]);
 }
 
+/// Small files of agents are read before the user trusts them, too: aliases repeat parts of one, and a name of many parts
+/// is a rule for each of them. The control: an agent of that form is listed.
+#[test]
+fn small_agent_files_stay_within_bounds() {
+    let user = User::new();
+    let level = |n: usize| format!("a{n}: &a{n} [{}]\n", format!("*a{},", n - 1).repeat(10));
+    let nested = |levels: usize| format!("a0: &a0 x\n{}", (1..=levels).map(level).collect::<String>());
+    let agent = |name: &str, more: &str| format!("---\nname: {name}\ndescription: d\n{more}\n---\nx\n");
+    let names = |count: usize| format!("permissions: [{{action: {}, effect: deny}}]", "_".repeat(count));
+    user.file(".claude/agents/alias.md", &agent("alias", &nested(2)));
+    user.file(".opencode/agents/names.md", &agent("names", &names(100)));
+    (0..200).for_each(|n| user.file(&format!(".claude/agents/a{n}.md"), &agent(&format!("a{n}"), &nested(5))));
+    (0..4).for_each(|n| user.file(&format!(".opencode/agents/o{n}.md"), &agent(&format!("o{n}"), &names(200_000))));
+    let listed = user.call(&["agents"]);
+    assert!(listed.out.contains("alias") && listed.out.contains("names") && !listed.out.contains("a199"), "{listed:?}");
+    assert_bounded(&user, &["run", "--store", "memory", "--model", "offline", "hello"]);
+}
+
 /// An endless line of an export is not kept in memory. The control: a bounded line is read, and refused as damaged.
 #[test]
 fn lines_of_an_export_stay_within_bounds() {

@@ -4,7 +4,7 @@ use serde_json::Value;
 use subtend_session::authority::Verdict;
 
 use super::fields::{Fields, expected, field};
-use super::rights::Rights;
+use super::rights::{MAX_RULES, Rights};
 use super::wildcards;
 use crate::form::shown;
 use crate::front::BadManifest;
@@ -190,8 +190,9 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
             ));
         }
         rights.action(format!("tool:{key}"), entry.verdict);
-        // In SERVER_TOOL both parts may contain `_`. Each split gets a rule, and a wrong one matches no tool.
-        for (at, _) in key.match_indices('_') {
+        // In SERVER_TOOL both parts may contain `_`. Each split gets a rule, and a wrong one matches no tool. With more than
+        // `MAX_RULES` of them the file is refused.
+        for (at, _) in key.match_indices('_').take(MAX_RULES.saturating_add(1)) {
             let (server, tool) =
                 (key.get(..at).unwrap_or_default(), key.get(at.saturating_add(1)..).unwrap_or_default());
             rights.action(format!("mcp:{server}:{tool}"), entry.verdict);

@@ -9,7 +9,8 @@ use super::paths::{self, Paths};
 use crate::front::BadManifest;
 use crate::manifest::Manifest;
 
-const MAX_RULES: usize = 300;
+/// The maximum number of rules of one file.
+pub(super) const MAX_RULES: usize = 300;
 
 /// Strings in a command line that may separate several commands, or hide a command from a pattern.
 const SEPARATORS: [&str; 9] = [";", "&", "|", "`", "(", "\n", "\r", "\t", "  "];

@@ -296,3 +296,20 @@ fn model_name_that_no_import_takes_is_refused() {
         assert_eq!(of(&model), Err(BadManifest::Field { key: "model".to_owned(), why: why.clone() }), "{model:?}");
     }
 }
+
+/// Aliases repeat what a short file says once. The control: a part of a few nodes is repeated.
+#[test]
+fn aliases_repeat_a_bounded_part_of_a_file() {
+    let text = |yaml: &str| format!("---\nmode: all\n{yaml}\n---\nx");
+    assert_eq!(read(&text("a: &a [1, 2]\nb: [*a, *a]")).unwrap().manifest.extra["b"], json!([[1, 2], [1, 2]]));
+    let nested = |levels: usize| {
+        let level = |n: usize| format!("a{n}: &a{n} [{}]\n", format!("*a{},", n - 1).repeat(10));
+        format!("a0: &a0 x\n{}", (1..=levels).map(level).collect::<String>())
+    };
+    assert!(read(&text(&nested(2))).is_ok());
+    let attacks: [String; 2] = [nested(5), format!("a: &a {}\nb: [{}]", "x".repeat(10_000), "*a,".repeat(500))];
+    for yaml in attacks {
+        let refusal = refused(&text(&yaml));
+        assert!(refusal.starts_with("the front matter is not valid YAML: "), "{refusal:.200}");
+    }
+}
