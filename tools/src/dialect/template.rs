@@ -144,9 +144,10 @@ fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     std::iter::from_fn(move || {
         let text = rest.filter(|text| !text.is_empty())?;
         let placeholder = |(start, _): (usize, &str)| {
-            let (name, _) = text.get(start.saturating_add(1)..)?.split_once('}')?;
-            let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            let after = text.get(start.saturating_add(1)..)?;
+            // Stops at the first other character: a search for the end after each brace takes quadratic time.
+            let (name, rest) = after.split_at(after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))?);
+            let is_name = rest.starts_with('}') && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
             is_name.then_some((start, name))
         };
         match text.match_indices('{').find_map(placeholder) {
@@ -202,6 +203,17 @@ mod tests {
         assert_eq!(fill(&whole, &given).unwrap_err(), unknown);
         let none = "unknown values of the template `review`: path; it takes none";
         assert_eq!(fill(&template("Read.", ""), &[("path", "a")]).unwrap_err(), none);
+    }
+
+    /// The rest is not searched again for each open brace. The control: a closed one is recognized.
+    #[test]
+    fn unclosed_braces_take_linear_time() {
+        let attacks: [&str; 2] = ["{", "{a"];
+        for part in attacks {
+            let open = part.repeat(1_000_000);
+            let whole = template(&format!("{open} {{path}}"), "");
+            assert_eq!(fill(&whole, &[("path", "x")]), Ok((format!("{open} x\n\nBe brief."), String::new())), "{part}");
+        }
     }
 
     #[test]
