@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 
 use crate::front::{TOOL_NAMES, is_tool_name};
@@ -44,7 +45,7 @@ pub struct Profile {
     /// The pool of models that the child uses. By default it uses the pool of sessions.
     #[serde(deserialize_with = "none_if_empty")]
     pub pool: Option<Text>,
-    /// The text of `system_prompt_file`, read when the profile was loaded.
+    /// The text of `system_prompt_file`, read when the profile was loaded. A child's prompt has what the child may read.
     #[serde(skip)]
     pub file_text: Option<Text>,
 }
@@ -80,6 +81,15 @@ impl Profile {
         match self.description.trim() {
             "" => first().unwrap_or_default(),
             text => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        }
+    }
+
+    /// Returns its purpose for models that `authority` limits. Where that restricts reading, no part of the prompt file
+    /// is shown.
+    pub fn about_under(&self, authority: &Authority) -> String {
+        match self.file_text {
+            Some(_) if !authority.unrestricted(&["fs.read"]) => Self { file_text: None, ..self.clone() }.about(),
+            Some(_) | None => self.about(),
         }
     }
 

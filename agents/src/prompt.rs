@@ -39,8 +39,8 @@ pub struct Parts {
     pub skills: Vec<Arc<Skill>>,
     /// Skills that the agent names. The prompt has their texts.
     pub preloaded: Vec<Arc<Skill>>,
-    /// The text of the profile's `system_prompt_file`.
-    pub prompt_file: Option<Text>,
+    /// The profile's `system_prompt_file`.
+    pub prompt_file: Option<FileText>,
     /// The profile's own text.
     pub inline: Option<Text>,
     /// The `system_prompt` of the call.
@@ -119,7 +119,7 @@ impl Parts {
             body: join_parts(bodies),
             instructions: if instructed { instructions.under(manifest, authority) } else { Vec::new() },
             bootstrap: files.iter().map(|file| FileText::read(file, read)).collect(),
-            prompt_file: profile.and_then(|profile| profile.file_text.clone()),
+            prompt_file: profile.and_then(|of| of.system_prompt_file.as_ref()).map(|file| FileText::read(file, read)),
             inline: profile.and_then(|profile| profile.system_prompt.clone()),
             started_by: Some(Dialect::Spawn),
             caller: manifest.caller,
@@ -162,8 +162,14 @@ pub fn assemble(parts: &Parts) -> Assembled {
         parts.skills.iter().filter(|skill| !parts.preloaded.contains(skill)).map(Arc::clone).collect();
     let skills = skill::block(&listed);
     system.extend(skills.as_deref());
-    let own = [&parts.prompt_file, &parts.inline, &parts.parameter];
-    system.extend(own.into_iter().filter_map(|part| part.as_deref()));
+    match &parts.prompt_file {
+        Some(FileText { text: Ok(text), .. }) => system.push(text),
+        Some(FileText { name, text: Err(why) }) => {
+            warnings.push(format!("the prompt file `{name}` of the profile is left out: {why}"));
+        }
+        None => {}
+    }
+    system.extend([&parts.inline, &parts.parameter].into_iter().filter_map(|part| part.as_deref()));
     let situation =
         parts.started_by.and_then(|dialect| dialect::instructions(dialect, parts.discovers, parts.only_reads));
     system.extend(situation.as_deref());

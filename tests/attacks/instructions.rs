@@ -115,6 +115,32 @@ fn imports_do_not_bring_secrets_into_a_prompt() {
     assert_eq!(listed.err.matches("it leads out of the directory whose files it may import").count(), 3, "{listed:?}");
 }
 
+/// The prompt file of a profile is not in the prompt of a child that may not read it, nor is its first sentence in that of
+/// the caller, also behind a link. The control may read the file.
+#[cfg(unix)]
+#[test]
+fn profile_does_not_bring_secrets_into_a_prompt() {
+    let user = User::new();
+    user.file("secret/key.md", SECRET);
+    std::os::unix::fs::symlink("secret/key.md", user.workspace().join("link.md")).expect("a link");
+    let agent = |rules: &str| format!("---\nmode: all\ndescription: d\n{rules}---\nWork.\n");
+    user.file(".subtend/agents/shut.md", &agent("permissions: {fs.read: {\"**\": allow, \"secret/**\": deny}}\n"));
+    user.file(".subtend/agents/open.md", &agent(""));
+    let spawn = json!([[{"when": {"prompt_contains": "CHILD"}, "text": "done"},
+        {"calls": [{"tool": "spawn", "args": {"profile": "p", "task": "CHILD"}}]}], {"text": "done", "repeat": true}]);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": spawn}]}).to_string());
+    let attacks: [&str; 2] = ["secret/key.md", "link.md"];
+    for file in attacks {
+        let profile = format!("tools: {{spawn: {{enabled: true, profiles: {{p: {{system_prompt_file: {file}}}}}}}}}\n");
+        user.file("subtend.yaml", &profile);
+        let run = |agent: &str| user.call(&["run", "--model", &model, "--agent", agent, "--json", "hi"]);
+        let (shut, open) = (run("shut"), run("open"));
+        assert_eq!((shut.code, shut.out.matches(SECRET).count()), (Some(0), 0), "{shut:?}");
+        assert!(shut.out.contains(&format!("the prompt file `{file}` of the profile is left out: ")), "{shut:?}");
+        assert!(open.out.matches(SECRET).count() >= 2, "{open:?}");
+    }
+}
+
 /// A hard link to a file that is outside or that the session may not read is not used. The control: a copy.
 #[test]
 fn hard_linked_instructions_do_not_enter_prompts() {

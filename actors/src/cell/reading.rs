@@ -115,7 +115,7 @@ fn file_requests(
     let request = |ix: &u32| {
         let Some(Parsed::Spawn(request)) = ready.get(&CallId { turn, ix: *ix }) else { return None };
         let start = request.start()?;
-        let bootstrap = bootstrap(agents, start);
+        let bootstrap = prompt_files(agents, start);
         if bootstrap.is_empty() && start.files.is_empty() {
             return None;
         }
@@ -126,11 +126,13 @@ fn file_requests(
     calls.iter().filter_map(request).collect()
 }
 
-fn bootstrap(agents: &Agents, request: &StartRequest) -> Vec<Text> {
+/// Returns the files that the prompt of a child begins with, and the prompt file of its profile.
+fn prompt_files(agents: &Agents, request: &StartRequest) -> Vec<Text> {
     match request.dialect {
         Dialect::Spawn => {
             let profile = request.profile.as_ref().and_then(|name| agents.dialects.profiles.get(name));
-            Profile::bootstrap(profile.map(Arc::as_ref), &agents.instructions)
+            let own = profile.and_then(|profile| profile.system_prompt_file.clone());
+            Profile::bootstrap(profile.map(Arc::as_ref), &agents.instructions).into_iter().chain(own).collect()
         }
         Dialect::Task | Dialect::Subagent | Dialect::SpawnTask | Dialect::Minion => Vec::new(),
     }

@@ -112,7 +112,7 @@ impl Agents {
         let opens = Offered {
             dialects: dialects.iter().copied().filter(may).collect(),
             own: Arc::clone(agent),
-            profiles: profiles::offered(&self.dialects),
+            profiles: profiles::offered(&self.dialects, &authority),
             templates: profiles::offered_templates(&self.dialects),
             // Computed as if an approver were attached, so that a later activation classifies a call in the same way.
             tools: self.tools.offered(&authority, only.as_deref(), true).into_iter().map(|tool| tool.name).collect(),

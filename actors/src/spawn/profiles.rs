@@ -30,7 +30,7 @@ pub struct Caller<'a> {
 pub fn named(profiles: &Profiles, catalog: &Catalog, tools: &Registry, caller: Caller<'_>) -> Vec<ListedProfile> {
     let one = |profile: &Arc<Profile>| ListedProfile {
         name: Arc::clone(&profile.name),
-        about: profile.about(),
+        about: profile.about_under(caller.authority),
         tools: of_job(profile, catalog, tools, caller),
     };
     profiles.all().map(one).collect()
@@ -55,7 +55,7 @@ pub fn tools_of(dialect: Dialect, catalog: &Catalog, dialects: &Dialects) -> (Ve
         dialects: vec![dialect],
         agents: shown.clone(),
         shown,
-        profiles: offered(dialects),
+        profiles: offered(dialects, &Authority::allow_all()),
         templates: offered_templates(dialects),
         ..Offered::default()
     };
@@ -67,10 +67,11 @@ pub fn tools_of(dialect: Dialect, catalog: &Catalog, dialects: &Dialects) -> (Ve
     (offered.specs(true), of_child)
 }
 
-pub(crate) fn offered(dialects: &Dialects) -> Vec<OfferedProfile> {
+/// Returns the profiles for calls of a session with that authority.
+pub(crate) fn offered(dialects: &Dialects, authority: &Authority) -> Vec<OfferedProfile> {
     let offered = |profile: &Arc<Profile>| OfferedProfile {
         name: Arc::clone(&profile.name),
-        description: profile.about().into(),
+        description: profile.about_under(authority).into(),
         agent: profile.agent.clone(),
         tools: profile.tools.clone(),
     };

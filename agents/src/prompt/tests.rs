@@ -49,7 +49,7 @@ fn s3_prompt_parts_appear_in_their_order() {
     let parts = Parts {
         body: Some("Agent.".into()),
         bootstrap: vec![text("AGENTS.md", "House rules.\n"), missing("ENVIRONMENT.md")],
-        prompt_file: Some("\nFile.\n\n".into()),
+        prompt_file: Some(text("F.md", "\nFile.\n\n")),
         inline: Some("Inline.".into()),
         parameter: Some("Call.".into()),
         started_by: Some(Dialect::Spawn),
