@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::catalog::products::{self, id};
-use crate::catalog::{AgentProblem, Catalog, FOLDER, HardLinks, ProblemKind, bad_rule, has_ending, read_bounded};
+use crate::catalog::{
+    AgentProblem, Catalog, FOLDER, HardLinks, ProblemKind, ReadBudget, bad_rule, has_ending, read_bounded,
+};
 use crate::foreign::{self, file::ForeignFile};
 use crate::front;
 use crate::instructions::{FoundFile, Instruction, Unread};
@@ -53,7 +55,13 @@ pub type ReadBelow<'a> = &'a dyn Fn(&Path, &str) -> Result<FoundFile, Unread>;
 /// An agent file has the format of `product`. Without `product`, the folder in its path decides; other files are native. `read` reads
 /// instruction files and their imports.
 pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog, read: ReadBelow<'_>) -> Vec<Checked> {
-    let mut files = Files { all: Vec::new(), skills: Skills::default(), commands: SlashCommands::default(), read };
+    let mut files = Files {
+        all: Vec::new(),
+        agents: ReadBudget::default(),
+        skills: Skills::default(),
+        commands: SlashCommands::default(),
+        read,
+    };
     for path in paths {
         if path.is_dir() {
             files.check_folder(path, product);
@@ -125,6 +133,8 @@ fn is_other_markdown(path: &Path) -> bool {
 
 struct Files<'a> {
     all: Vec<Checked>,
+    /// The remaining bytes for agent files, as for those of a workspace.
+    agents: ReadBudget,
     skills: Skills,
     commands: SlashCommands,
     read: ReadBelow<'a>,
@@ -160,7 +170,7 @@ impl Files<'_> {
             FileKind::Agent | FileKind::Other(_) => {
                 let folder = || if Product::of(path).is_some() { folder_of(path) } else { given.to_owned() };
                 let of = product.or_else(|| product_of(path));
-                let checked = check_foreign(path, of.map(|product| (product, folder())), &self.all);
+                let checked = check_foreign(path, of.map(|product| (product, folder())), (&self.all, &mut self.agents));
                 return self.all.push(checked);
             }
         };
@@ -204,8 +214,12 @@ fn folder_of(path: &Path) -> PathBuf {
     found.or_else(|| path.parent()).unwrap_or(path).to_owned()
 }
 
-fn check_foreign(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]) -> Checked {
-    let text = match read_bounded(path, HardLinks::Refused) {
+fn check_foreign(
+    path: &Path,
+    of: Option<(Product, PathBuf)>,
+    (before, budget): (&[Checked], &mut ReadBudget),
+) -> Checked {
+    let text = match budget.read(path, HardLinks::Refused) {
         Ok(text) => text,
         Err(message) => return refuse(path, message),
     };

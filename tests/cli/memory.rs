@@ -397,6 +397,12 @@ fn guidance_of_a_repository_stays_within_bounds() {
         assert_bounded(&user, &["run", "--store", "memory", "--model", "offline", prompt]);
     }
     assert_bounded(&user, &["trust"]);
+    let checked = assert_bounded(&user, &["agents", "check", "."]);
+    assert!(
+        checked.err.contains("files of this kind may have at most 4194304 bytes together"),
+        "{}",
+        checked.err.len()
+    );
 }
 
 /// Small files of agents are read before the user trusts them, too: aliases repeat parts of one, and a name of many parts
