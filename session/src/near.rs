@@ -1,5 +1,8 @@
 //! Suggestions for misspelled names.
 
+/// The maximum number of characters of a name that is compared: the time grows with the product of both lengths.
+const MAX_LENGTH: usize = 512;
+
 /// Returns the known name nearest to `requested`, if it is near enough to be a typo.
 ///
 /// ```
@@ -13,8 +16,8 @@ pub fn near<'a>(requested: &str, known: impl IntoIterator<Item = &'a str>) -> Op
     let requested = folded(requested);
     let length = requested.chars().count();
     let max_distance = length.div_ceil(3).min(3);
-    // The distance needs memory in proportion to the product of both lengths.
-    let similar = known.into_iter().filter(|name| name.chars().count().abs_diff(length) <= max_distance);
+    let known = known.into_iter().filter(|_| length <= MAX_LENGTH);
+    let similar = known.filter(|name| name.chars().count().abs_diff(length) <= max_distance);
     let ranked = similar.map(|name| (strsim::damerau_levenshtein(&requested, &folded(name)), name));
     ranked.filter(|(distance, _)| *distance <= max_distance).min().map(|(_, name)| name)
 }
@@ -38,6 +41,14 @@ mod tests {
         assert_eq!(near("limts", known), Some("limits"));
         assert_eq!(near("Live-Runs", known), Some("live_runs"));
         assert_eq!(near("agents", known), None);
+    }
+
+    /// The control: names of 500 characters are compared.
+    #[test]
+    fn very_long_names_are_not_compared() {
+        let name = |length: usize, end: &str| format!("{}{end}", "x".repeat(length));
+        assert_eq!(near(&name(500, "a"), [&*name(500, "b")]), Some(&*name(500, "b")));
+        assert_eq!(near(&format!("a{}", name(300_000, "a")), [&*format!("b{}", name(300_000, "b"))]), None);
     }
 
     #[test]

@@ -19,6 +19,12 @@ use crate::name::slug;
 
 const MAX_SKILLS: usize = 64;
 
+/// The maximum size of all names of a list of tools.
+const MAX_NAMES: usize = 32 << 10;
+
+/// The size of each name in addition to its length.
+const SIZE_OF_NAME: usize = 16;
+
 const ALIASES: [&str; 4] = ["opus", "sonnet", "haiku", "fable"];
 
 pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
@@ -145,8 +151,20 @@ impl Spec {
     }
 }
 
+/// Takes a list of tools. Each is compared with each denied one, so their number and length are limited.
 fn specs(fields: &mut Fields, key: &str) -> Result<Option<Vec<Spec>>, BadManifest> {
-    Ok(fields.names(key)?.map(|names| names.iter().map(|name| Spec::parse(name)).collect()))
+    let Some(names) = fields.names(key)? else { return Ok(None) };
+    let specs: Vec<Spec> = names.iter().map(|name| Spec::parse(name)).collect();
+    let size = specs.iter().map(|spec| spec.name.len().saturating_add(SIZE_OF_NAME)).fold(0, usize::saturating_add);
+    match size > MAX_NAMES {
+        true => Err(field(
+            key,
+            format!(
+                "names too many tools: their names may have {MAX_NAMES} bytes together, and each counts {SIZE_OF_NAME} more"
+            ),
+        )),
+        false => Ok(Some(specs)),
+    }
 }
 
 fn rights(fields: &mut Fields, manifest: &mut Manifest) -> Result<Rights, BadManifest> {

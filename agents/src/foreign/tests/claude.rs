@@ -60,6 +60,21 @@ fn claude_tools_allow_only_what_they_need() {
     assert_eq!(agent("tools:").rules, None, "an empty key is left out");
 }
 
+/// Each tool is compared with each denied one. The control: a list of hundreds is used.
+#[test]
+fn very_long_lists_of_tools_are_refused() {
+    let refusal = |fields: String| claude(&fields).err();
+    let long = |key: &str| format!("{key}: {}", "a,".repeat(2_000));
+    assert_eq!(refusal(format!("tools: {}Read\ndisallowedTools: {}Write", "a,".repeat(900), "b,".repeat(900))), None);
+    let attacks: [String; 3] =
+        [long("tools"), long("disallowedTools"), format!("disallowedTools: \"*{}b\"", "a".repeat(40_000))];
+    for fields in attacks {
+        let (key, _) = fields.split_once(':').unwrap();
+        let why = "names too many tools: their names may have 32768 bytes together, and each counts 16 more";
+        assert_eq!(refusal(fields.clone()), Some(format!("`{key}` {why}")));
+    }
+}
+
 #[test]
 fn claude_parentheses_narrow_what_a_tool_may_do() {
     let runs = |line: &str, commands: &[&str]| {
