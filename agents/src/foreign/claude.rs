@@ -19,6 +19,9 @@ use crate::name::slug;
 
 const MAX_SKILLS: usize = 64;
 
+/// The maximum number of servers that a file names.
+const MAX_SERVERS: usize = 64;
+
 /// The maximum size of all names of a list of tools.
 const MAX_NAMES: usize = 32 << 10;
 
@@ -170,7 +173,11 @@ fn specs(fields: &mut Fields, key: &str) -> Result<Option<Vec<Spec>>, BadManifes
 fn rights(fields: &mut Fields, manifest: &mut Manifest) -> Result<Rights, BadManifest> {
     let listed = specs(fields, "tools")?.filter(|specs| !specs.iter().any(|spec| spec.name == "*"));
     let denied = specs(fields, "disallowedTools")?.unwrap_or_default();
-    let servers = mcp_servers::take(fields);
+    let mut servers = mcp_servers::take(fields);
+    if servers.len() > MAX_SERVERS {
+        fields.note(format!("`mcpServers`: only the first {MAX_SERVERS} are used"));
+        servers.truncate(MAX_SERVERS);
+    }
     let mut rights = match &listed {
         Some(listed) => allowed(listed, &denied, manifest, fields),
         None => Rights::of(Verdict::Allow),

@@ -73,6 +73,10 @@ fn very_long_lists_of_tools_are_refused() {
         let why = "names too many tools: their names may have 32768 bytes together, and each counts 16 more";
         assert_eq!(refusal(fields.clone()), Some(format!("`{key}` {why}")));
     }
+    let servers =
+        agent(&format!("tools: Read\nmcpServers: [{}]", (0..100).map(|n| format!("s{n:02},")).collect::<String>()));
+    let tools: Vec<_> = (0..64).map(|n| format!("mcp__s{n:02}")).chain(["read".to_owned()]).collect();
+    assert_eq!(tools, self::tools(&servers).unwrap());
 }
 
 #[test]
