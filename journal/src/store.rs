@@ -85,7 +85,7 @@ impl StoreSpec {
     }
 
     fn with_engine(spec: &str, engine: &str, dir: PathBuf) -> Result<Self, OpenError> {
-        let bad = |why| Err(OpenError::BadSpec { spec: spec.to_owned(), why, possible: possible() });
+        let bad = |why| Err(OpenError::BadSpec { spec: without_secrets(spec), why, possible: possible() });
         match ENGINES.iter().find(|(name, ..)| *name == engine) {
             None if engine == "memory" => return bad("a store in memory has no path"),
             None => return bad("its engine is not known"),
@@ -140,6 +140,16 @@ impl StoreSpec {
             Self::Postgres(_) => None,
         }
     }
+}
+
+/// Returns a refused specification without what may be a password, such as that of a database whose scheme is misspelled.
+fn without_secrets(spec: &str) -> String {
+    if !["://", "@", "="].iter().any(|sign| spec.contains(sign)) {
+        return spec.to_owned();
+    }
+    let engine = spec.split_once(':').map(|(engine, _)| engine);
+    let engine = engine.filter(|engine| engine.chars().all(|c| c.is_ascii_alphanumeric()));
+    engine.map_or_else(|| "…".to_owned(), |engine| format!("{engine}:…"))
 }
 
 impl FromStr for StoreSpec {
@@ -275,6 +285,19 @@ mod tests {
         }
         let sled = StoreSpec::parse("sled:a:b").unwrap();
         assert_eq!((sled.engine(), sled.path()), ("sled", Some(Path::new("a:b"))));
+    }
+
+    #[test]
+    fn refused_address_of_a_database_is_not_shown() {
+        for (spec, shown) in [
+            ("Postgres://ann:s3cret@db/agents", "Postgres:…"),
+            ("postgre://ann:s3cret@db/agents", "postgre:…"),
+            ("ann:s3cret@db/agents", "ann:…"),
+            ("host=db password=s3cret:x", "…"),
+        ] {
+            let text = StoreSpec::parse(spec).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("`{shown}` is not a store: its engine is not known")), "{text}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use subtend_journal::remote::{Read, Remote};
 use subtend_journal::{Journal, OpenError};
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::data::StoreLocation;
 use super::fail::Fail;
@@ -30,7 +31,9 @@ mod tests;
 pub(crate) const SOCKET: &str = "host.sock";
 /// Interval of checks whether the process that holds the store listens.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum number of checks, seven seconds in total: a host that shuts down gives running calls five seconds.
+/// Maximum time of all checks: a host that shuts down gives running calls five seconds.
+const MAX_WAIT: Duration = Duration::from_secs(7);
+/// Maximum number of checks. One of a database takes longer than [`POLL_INTERVAL`], since it waits for the shard's lock.
 const MAX_POLLS: u32 = 140;
 /// Number of hosts that may end in a row before a read fails. Concurrent commands may host one after the other.
 pub(crate) const HOSTS: u32 = 16;
@@ -412,9 +415,9 @@ impl Store {
 /// # Errors
 /// As [`StoreLocation::open`]; "in use" if another process hosts the store.
 pub(crate) fn open_exclusive(place: &StoreLocation) -> Result<Journal, Fail> {
-    let mut progress = ProgressLine::new();
+    let (mut progress, give_up) = (ProgressLine::new(), Instant::now() + MAX_WAIT);
     for _ in 0..MAX_POLLS {
-        if is_listening(place) {
+        if is_listening(place) || Instant::now() >= give_up {
             break;
         }
         if let Some(journal) = try_own(place, &mut progress)? {
@@ -429,10 +432,13 @@ pub(crate) fn open_exclusive(place: &StoreLocation) -> Result<Journal, Fail> {
 /// # Errors
 /// As [`StoreLocation::open`] and [`Attached::to`].
 pub(crate) fn connect_or_open(place: &StoreLocation) -> Result<Store, Fail> {
-    let mut progress = ProgressLine::new();
+    let (mut progress, give_up) = (ProgressLine::new(), Instant::now() + MAX_WAIT);
     for _ in 0..MAX_POLLS {
         if let Some(host) = Attached::to(place)? {
             return Ok(Store::Hosted(host));
+        }
+        if Instant::now() >= give_up {
+            break;
         }
         if let Some(journal) = try_own(place, &mut progress)? {
             return Ok(Store::Own(journal));

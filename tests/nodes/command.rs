@@ -1,29 +1,63 @@
 //! Commands whose store is a shard of a database, and nodes without a log.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::cluster::{STORE_FAILED, this_version};
 use crate::server::Server;
 
-fn command(home: &Path, server: &Server, args: &[&str]) -> Command {
+/// Runs a command on a store, in a directory. Returns its exit code and what it printed.
+fn command(dir: &Path, store: &str, args: &[&str]) -> (Option<i32>, [String; 2]) {
     let mut command = Command::new(this_version());
-    command.current_dir(home).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    command.env("HOME", home).env("SUBTEND_STORE", server.address()).stdin(Stdio::null()).args(args);
-    command
+    command.current_dir(dir).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("HOME", dir).env("SUBTEND_STORE", store).stdin(Stdio::null());
+    let done = command.args(args).output().unwrap();
+    (done.status.code(), [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap()))
 }
 
-fn texts(done: &Output) -> [String; 2] {
-    [&*done.stdout, &*done.stderr].map(|text| String::from_utf8_lossy(text).into_owned())
+/// The reasons that `doctor` names are those of databases, not of directories.
+#[test]
+fn d8_doctor_advises_on_databases() {
+    let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
+    let doctor = |store: &str| {
+        let (code, [found, _]) = command(dir.path(), store, &["doctor"]);
+        assert!(found.contains("engines: ") && found.contains("postgres, memory"), "{found}");
+        (code, found)
+    };
+    let (_, found) = doctor(&server.address());
+    assert!(found.contains("nodes (`serve --node`) have others"), "{found}");
+    let (code, found) = doctor(&server.address().replace(&server.port().to_string(), "1"));
+    assert!(code == Some(1) && found.contains("pg_hba.conf") && !found.contains("--data"), "{found}");
+}
+
+/// A check whether a shard is free takes a second, so the command also limits the time of its checks.
+#[test]
+fn d2_command_waits_seconds_for_a_shard_in_use() {
+    let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
+    let spec = subtend_journal::StoreSpec::parse(&server.address()).unwrap();
+    let held = subtend_journal::open_store(&spec).unwrap();
+    let begun = Instant::now();
+    let (code, [_, notes]) = command(dir.path(), &server.address(), &["run", "--model", "offline", "What is here?"]);
+    assert!(code == Some(STORE_FAILED) && notes.contains("is in use by process"), "{code:?} {notes}");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    drop(held);
+}
+
+#[test]
+fn d2_node_refuses_the_address_of_one_shard() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, [_, notes]) = command(dir.path(), "postgres://db/agents?shard=x", &["serve", "--node", "a"]);
+    assert!(code == Some(2) && notes.contains("leave `shard=` out"), "{code:?} {notes}");
 }
 
 #[test]
 fn d1_run_says_how_to_inspect_its_session_in_a_database() {
     let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
     let run = |args: &[&str]| {
-        let done = command(dir.path(), &server, args).output().unwrap();
-        assert!(done.status.success(), "{done:?}");
-        texts(&done)
+        let (code, printed) = command(dir.path(), &server.address(), args);
+        assert_eq!(code, Some(0), "{printed:?}");
+        printed
     };
     let [_, notes] = run(&["run", "--model", "offline", "What is here?"]);
     let tree = notes.lines().find_map(|line| line.strip_prefix("inspect it: subtend "));

@@ -290,8 +290,12 @@ impl ShardClaim {
 
 pub(super) async fn exists(link: Arc<Link>) -> Result<bool, ServerFailure> {
     let mut connection = link.connect().await?;
-    if schema::version(&connection.client).await? == 0 {
-        return Ok(false);
+    match schema::version(&connection.client).await? {
+        0 => return Ok(false),
+        found if found > schema::LATEST_VERSION => {
+            return Err(ServerFailure::Newer { found, known: schema::LATEST_VERSION });
+        }
+        _ => {}
     }
     match find(&mut connection, &link).await {
         Ok(_) => Ok(true),

@@ -117,6 +117,11 @@ impl ShardAddress {
         &self.shard
     }
 
+    /// Returns whether the address has the parameter `shard`. Without it, the shard is `main`.
+    pub fn names_shard(&self) -> bool {
+        self.shown.split(['?', '&']).any(|part| part.starts_with("shard="))
+    }
+
     /// The password of the address, or of the variable `PGPASSWORD`.
     pub(super) fn with_password(&self) -> Config {
         let mut config = self.config.clone();
@@ -252,6 +257,17 @@ mod tests {
         ] {
             let refused = ShardAddress::parse(url).unwrap_err();
             assert!(refused.contains(why) && !refused.contains("cret"), "{url}: {refused}");
+        }
+    }
+
+    #[test]
+    fn address_names_a_shard_only_by_its_parameter() {
+        for (url, names) in [
+            ("postgres://db/agents", false),
+            ("postgres://db/shard=x?reply_timeout=9", false),
+            ("postgres://db/agents?reply_timeout=9&shard=main", true),
+        ] {
+            assert_eq!(ShardAddress::parse(url).unwrap().names_shard(), names, "{url}");
         }
     }
 

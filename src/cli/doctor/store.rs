@@ -28,7 +28,8 @@ pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
             advice,
         )];
     }
-    match place.exists() {
+    match place.path().map_or(Ok(true), |_| place.exists()) {
+        // The opening below says why a database cannot be used.
         Ok(true) => {}
         Ok(false) => {
             let found = format!("no store at {}", place.name());
@@ -86,8 +87,13 @@ fn refused_finding(error: &OpenError) -> Finding {
             let advice = "nothing, if that process is yours; to inspect the store, stop it first";
             return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
         }
-        OpenError::Missing { .. } => "name the shard of the sessions, or do nothing: `subtend run` creates it",
-        OpenError::Unreachable { .. } => UNREACHABLE_ADVICE,
+        OpenError::Missing { .. } => {
+            let advice = "nothing, or name another shard: `subtend run` creates this one, and nodes (`serve --node`) have others";
+            return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
+        }
+        OpenError::Unreachable { .. } => {
+            "check the address, the server, its `pg_hba.conf` and the password (PGPASSWORD)"
+        }
         OpenError::Engine(EngineError::Weak { .. }) => {
             "change the setting of the server, or accept it by name in the address"
         }

@@ -48,6 +48,11 @@ struct CommandShards {
 pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
     let place = args.work.store.place()?;
     let StoreSpec::Postgres(target) = place.spec() else { return Err(no_database_error()) };
+    if target.names_shard() {
+        return Err(Fail::Usage(
+            "`--node`: nodes share all shards of the database; leave `shard=` out of its address".to_owned(),
+        ));
+    }
     let target = (**target).clone();
     let dir = args.work.store.node_dir(name)?.ok_or_else(no_database_error)?;
     subtend_journal::owner_only::create_dir_all(&dir)

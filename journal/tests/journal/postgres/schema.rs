@@ -30,8 +30,9 @@ async fn d7_newer_schema_is_refused_at_start_and_later() {
     let open = journal(&target);
     create_session(&open, 1).await.unwrap();
     server.sql("INSERT INTO subtend.migration (version, by) VALUES (99, 'a later one')");
-    for refused in [Postgres::open(&server.target("shard=b")), Postgres::open_to_read(&server.target("shard=b"))] {
-        let refused = refused.unwrap_err();
+    let b = server.target("shard=b");
+    for refused in [Postgres::open(&b).err(), Postgres::open_to_read(&b).err(), Postgres::exists(&b).err()] {
+        let refused = refused.unwrap();
         assert!(matches!(refused, OpenError::Newer { found: 99, known: 2 }), "{refused}");
     }
     // A running process works until its next connection, because a migration must keep older binaries working.
