@@ -60,7 +60,7 @@ pub(crate) struct BufferedRequest {
     grant: Option<TokenGrant>,
     /// True if another node forwarded the request. It is then not forwarded again.
     forwarded: bool,
-    /// True if a list may leave out shards that do not answer now.
+    /// True if a list or stream may leave out shards that do not answer now.
     pub(crate) partial: bool,
 }
 

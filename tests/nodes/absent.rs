@@ -1,6 +1,6 @@
 //! Shards without an owner, nodes without shards, and a database without its last records.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -66,6 +66,33 @@ fn d4_list_names_the_shards_that_it_lacks() {
     assert_eq!((status, &*missing, &refused["code"]), (503, "", &json!("no_owner")));
     let detail = refused["detail"].as_str().unwrap();
     assert!(detail.contains("gpu-shard-1") && detail.contains("?partial=true"), "{detail}");
+    cluster.end();
+}
+
+/// The only node that may claim a shard is killed: the events of the other shard are still sent, until it is back.
+#[test]
+fn d4_partial_events_end_when_a_missing_shard_returns() {
+    let mut cluster = Cluster::start(1, 1);
+    let labelled = cluster.add_node(this_version(), &["--label", "gpu"], 1);
+    cluster.wait_for(|members| owned(members) == 2);
+    cluster.kill(labelled);
+    cluster.wait_for(|members| owned(members) == 1);
+    let here = cluster.open(0, "quick");
+    let open = |request: &str| cluster.client.open(cluster.nodes[0].port, request, "", "").unwrap();
+    assert_eq!(open("GET /v1/events").status, 503, "the control");
+    let partial = open("GET /v1/events?partial=true");
+    let lacks = partial.headers.lines().any(|line| line == "subtend-missing-shards: gpu-shard-1");
+    assert_eq!((partial.status, lacks), (200, true), "{}", partial.headers);
+    let mut lines = partial.body.lines();
+    let data = |line: &str| serde_json::from_str(line.strip_prefix("data: ")?).ok();
+    let first: Value = lines.find_map(|line| data(&line.unwrap())).unwrap();
+    assert_eq!(first["session"], json!(here));
+    cluster.start_node(labelled, 1);
+    // The stream ends, and a later one has all shards.
+    let left = lines.map_while(Result::ok).filter(|line| line.starts_with("id: gpu-shard-1")).count();
+    let whole =
+        (0..50).find(|_| cluster.client.open(cluster.nodes[0].port, "GET /v1/events", "", "").unwrap().status == 200);
+    assert!(left == 0 && whole.is_some(), "{left} {whole:?}");
     cluster.end();
 }
 

@@ -78,7 +78,7 @@ pub(super) struct RouteQuery {
     pub(super) shard: Option<String>,
     /// The label of the shard of a new session.
     pub(super) label: Option<String>,
-    /// True if a list may leave out shards that do not answer now.
+    /// True if a list or stream may leave out shards that do not answer now.
     pub(super) partial: bool,
     pub(super) rest: Uri,
 }
@@ -90,7 +90,8 @@ impl RouteQuery {
         let Some(query) = uri.query() else { return wanted };
         let target = RequestTarget::of(parts);
         let labelled = matches!(target, RequestTarget::New(_));
-        let listed = matches!(target, RequestTarget::Merged(Merge::Sessions | Merge::Approvals | Merge::Tasks));
+        let listed =
+            matches!(target, RequestTarget::Merged(Merge::Sessions | Merge::Approvals | Merge::Tasks | Merge::Events));
         let mut rest = Vec::new();
         for pair in query.split('&') {
             match pair.split_once('=') {
@@ -219,9 +220,11 @@ mod tests {
         let wanted = RouteQuery::of(&parts("GET", "/v1/sessions?partial=true&limit=3"));
         assert_eq!((wanted.partial, wanted.rest.to_string()), (true, "/v1/sessions?limit=3".to_owned()));
         let wanted = RouteQuery::of(&parts("GET", "/v1/events?partial=true"));
+        assert_eq!((wanted.partial, wanted.rest.to_string()), (true, "/v1/events".to_owned()));
+        let wanted = RouteQuery::of(&parts("GET", "/v1/agents?partial=true"));
         assert_eq!(
             (wanted.partial, wanted.rest.to_string()),
-            (false, "/v1/events?partial=true".to_owned()),
+            (false, "/v1/agents?partial=true".to_owned()),
             "refused by the host"
         );
         let wanted = RouteQuery::of(&parts("GET", "/v1/sessions?label=gpu"));

@@ -6,10 +6,15 @@ use std::convert::Infallible;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, SelectAll, StreamExt as _};
 use subtend_host::problem::Problem;
+use subtend_journal::postgres::nodes::Members;
+use tokio::time::sleep;
 
-use crate::gateway::{BufferedRequest, Gateway};
+use super::{add_missing, add_partial_hint, unless_missing};
+use crate::gateway::{BufferedRequest, Gateway, no_owner};
+use crate::node::Node;
 
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -43,29 +48,56 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
     if cursors.0.keys().any(|shard| !shards.contains(shard)) {
         return Err(bad());
     }
-    let mut streams = SelectAll::new();
+    let (mut streams, mut missing) = (SelectAll::new(), Vec::new());
     for shard in shards {
         let mut one = request.clone();
         one.parts.headers.remove(LAST_EVENT_ID);
         let after = cursors.0.get(&shard).map_or_else(String::new, |id| format!("?after={id}"));
         one.parts.uri = format!("/v1/events{after}").parse::<Uri>().map_err(|_| bad())?;
-        let answer = gateway.ask(&shard, &one).await?;
-        if !answer.status().is_success() {
-            return Ok(answer);
+        match unless_missing(gateway, &shard, request.partial, gateway.ask(&shard, &one)).await {
+            Ok(answer) if answer.status().is_success() => streams.push(frames(shard, answer.into_body())),
+            Ok(answer) if !(request.partial && answer.status().is_server_error()) => return Ok(answer),
+            Err(problem) if !request.partial => return Err(add_partial_hint(problem)),
+            Ok(_) | Err(_) => missing.push(shard),
         }
-        streams.push(frames(shard, answer.into_body()));
     }
-    let merged = stream::unfold(Some((streams, cursors)), async |open| {
-        let (mut streams, mut cursors) = open?;
+    if streams.is_empty() {
+        return Err(missing.first().map_or_else(bad, |shard| no_owner(shard)));
+    }
+    let returned = wait_until_one_returns(gateway.node(), missing.clone());
+    let merged = stream::unfold(Some((streams, cursors, returned)), async |open| {
+        let (mut streams, mut cursors, mut returned) = open?;
         // A stream ends when its shard moves to another node; the client then reconnects with its last event id.
-        let (shard, frame) = streams.next().await?;
+        let (shard, frame) = tokio::select! {
+            next = streams.next() => next?,
+            () = &mut returned => return None,
+        };
         let frame = frame?;
         let written = with_id(&frame, &shard, &mut cursors);
-        Some((Ok::<_, Infallible>(Bytes::from(written)), Some((streams, cursors))))
+        Some((Ok::<_, Infallible>(Bytes::from(written)), Some((streams, cursors, returned))))
     });
     let mut response = Body::from_stream(merged).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    add_missing(&mut response, &missing);
     Ok(response)
+}
+
+/// Resolves when one of the `missing` shards has an owner again, so that the client reconnects. One that has an owner,
+/// which did not answer, is tried again after a lease. Never resolves if no shard is missing.
+fn wait_until_one_returns(node: &Node, missing: Vec<String>) -> BoxFuture<'static, ()> {
+    if missing.is_empty() {
+        return Box::pin(std::future::pending());
+    }
+    let (mut changes, lease) = (node.changes(), node.times().lease);
+    Box::pin(async move {
+        let is_owned = |members: &Members| missing.iter().any(|shard| members.owner(shard).is_some());
+        let owned_now = is_owned(&changes.borrow());
+        if owned_now {
+            sleep(lease).await;
+        }
+        // If the node has ended, its streams end too.
+        drop(changes.wait_for(|members| is_owned(members)).await);
+    })
 }
 
 /// Returns the frames of one shard, and `None` after the last one.
