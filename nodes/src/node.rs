@@ -410,7 +410,7 @@ impl Node {
             Ok(host) => Some(host),
             Err(NotOpened::Held(why)) => {
                 state.remove(shard, &term.lease);
-                tracing::info!(shard, why, "another process owns the shard");
+                tracing::info!(shard, why, "the shard cannot be claimed now; the node retries");
                 None
             }
             Err(NotOpened::Refused(why)) => {

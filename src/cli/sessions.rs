@@ -110,10 +110,16 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let is_empty = rows.is_empty() && !args.json;
     reader.into_iter().for_each(StoreReader::release);
     if is_empty {
-        let place = args.store.place()?.name();
+        let place = args.store.place()?;
+        let others = if place.node_dir().is_some() {
+            "; those of nodes are in other shards, which `GET /v1/nodes` lists"
+        } else {
+            ""
+        };
+        let place = place.name();
         match &args.workspace {
-            Some(dir) => writeln!(anstream::stderr(), "no sessions of workspace {} in {place}", dir.display())?,
-            None => writeln!(anstream::stderr(), "no sessions yet in {place}: `subtend run PROMPT` opens one")?,
+            Some(dir) => writeln!(anstream::stderr(), "no sessions of workspace {} in {place}{others}", dir.display())?,
+            None => writeln!(anstream::stderr(), "no sessions yet in {place}: `subtend run PROMPT` opens one{others}")?,
         }
     }
     anstream::stdout().lock().write_all(&text)?;

@@ -16,9 +16,9 @@ fn command(dir: &Path, store: &str, args: &[&str]) -> (Option<i32>, [String; 2])
     (done.status.code(), [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap()))
 }
 
-/// The reasons that `doctor` names are those of databases, not of directories.
+/// The reasons and remedies that commands name are those of databases, not of directories.
 #[test]
-fn d8_doctor_advises_on_databases() {
+fn d8_doctor_and_sessions_advise_on_databases() {
     let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
     let doctor = |store: &str| {
         let (code, [found, _]) = command(dir.path(), store, &["doctor"]);
@@ -27,6 +27,8 @@ fn d8_doctor_advises_on_databases() {
     };
     let (_, found) = doctor(&server.address());
     assert!(found.contains("nodes (`serve --node`) have others"), "{found}");
+    let (code, [_, notes]) = command(dir.path(), &server.address(), &["sessions"]);
+    assert!(code == Some(0) && notes.contains("those of nodes are in other shards"), "{notes}");
     let (code, found) = doctor(&server.address().replace(&server.port().to_string(), "1"));
     assert!(code == Some(1) && found.contains("pg_hba.conf") && !found.contains("--data"), "{found}");
 }

@@ -8,7 +8,7 @@ use subtend_supervision::Lease;
 /// The reason why a shard was not opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotOpened {
-    /// Another process owns it. The node retries.
+    /// Another process owns it, or the database does not answer. The node retries.
     Held(String),
     /// The opening failed. After some attempts the node ends, so that another one can try.
     Failed(String),
