@@ -35,31 +35,54 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
         Merge::Events => events::answer(gateway, request).await,
         Merge::Metrics => Ok(metrics::answer(gateway, &request).await),
         Merge::Sessions | Merge::Approvals | Merge::Tasks => {
-            let shards = gateway.shards();
-            let (mut pages, mut missing) = (Vec::new(), Vec::new());
-            let answers = join_all(shards.iter().map(|shard| page(gateway, shard, &request))).await;
-            for (shard, answer) in shards.iter().zip(answers) {
-                match answer {
-                    Ok(Ok(page)) => pages.push(page),
-                    Ok(Err(refusal)) if !(request.partial && refusal.status().is_server_error()) => return Ok(refusal),
-                    Err(problem) if !request.partial => return Err(add_partial_hint(problem)),
-                    Ok(Err(_)) | Err(_) => missing.push(shard.clone()),
-                }
+            if !request.partial {
+                wait_for_owners(gateway).await?;
             }
-            let merged = match of {
-                Merge::Sessions => {
-                    sessions(pages, limit(&request).unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE))
-                }
-                Merge::Tasks => tasks(pages, task_limit(&request)),
-                Merge::Approvals | Merge::Events | Merge::Metrics => {
-                    Value::Array(pages.into_iter().flat_map(rows).collect())
-                }
-            };
-            let mut response = Json(merged).into_response();
-            add_missing(&mut response, &missing);
-            Ok(response)
+            // A sender with many requests must not take the memory and the threads of the node.
+            let extensions = request.parts.extensions.clone();
+            gateway.node().reads().read_for(&extensions, merged_list(gateway, of, &request)).await?
         }
     }
+}
+
+/// Waits while a shard has no owner, up to the time for which a request waits for one. A list that waits has no permit.
+async fn wait_for_owners(gateway: &Gateway) -> Result<(), Problem> {
+    let node = gateway.node();
+    let (times, mut changes) = (node.times(), node.changes());
+    let give_up = Instant::now() + times.lease + times.heartbeat * 2;
+    let is_free = |shard: &String| node.host(shard).is_none() && node.members().owner(shard).is_none();
+    loop {
+        let Some(free) = gateway.shards().into_iter().find(is_free) else { return Ok(()) };
+        if Instant::now() >= give_up {
+            return Err(add_partial_hint(no_owner(&free)));
+        }
+        let pause = (Instant::now() + times.heartbeat / 10).min(give_up);
+        drop(timeout_at(pause, changes.changed()).await);
+    }
+}
+
+async fn merged_list(gateway: &Gateway, of: Merge, request: &BufferedRequest) -> Result<Response, Problem> {
+    let most = match of {
+        Merge::Sessions => limit(request).unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE),
+        Merge::Tasks => task_limit(request).unwrap_or(MAX_TASKS).min(MAX_TASKS),
+        Merge::Approvals | Merge::Events | Merge::Metrics => usize::MAX,
+    };
+    let (shards, mut list, mut missing) = (gateway.shards(), MergedList::new(of, most), Vec::new());
+    let until = Instant::now() + gateway.node().times().heartbeat * 2;
+    for some in shards.chunks(CONCURRENT_SHARDS) {
+        let answers = join_all(some.iter().map(|shard| page(gateway, shard, (of, request), until))).await;
+        for (shard, answer) in some.iter().zip(answers) {
+            match answer {
+                Ok(Ok(page)) => list.add(page)?,
+                Ok(Err(refusal)) if !(request.partial && refusal.status().is_server_error()) => return Ok(refusal),
+                Err(problem) if !request.partial => return Err(add_partial_hint(problem)),
+                Ok(Err(_)) | Err(_) => missing.push(shard.clone()),
+            }
+        }
+    }
+    let mut response = list.into_response();
+    add_missing(&mut response, &missing);
+    Ok(response)
 }
 
 /// Adds a hint on how to get the answers of the other shards.
@@ -70,26 +93,31 @@ fn add_partial_hint(problem: Problem) -> Problem {
     Problem { detail: format!("{}; `?partial=true` leaves it out", problem.detail), ..problem }
 }
 
-/// Like [`whole_page`], but a request for a partial list does not wait for an owner.
-async fn page(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Result<Result<Value, Response>, Problem> {
-    unless_missing(gateway, shard, request.partial, whole_page(gateway, shard, request)).await
+/// Like [`whole_page`], but a request for a partial list does not wait for an owner, nor after `until`.
+async fn page(
+    gateway: &Gateway,
+    shard: &str,
+    (of, request): (Merge, &BufferedRequest),
+    until: Instant,
+) -> Result<Result<ShardPage, Response>, Problem> {
+    let until = request.partial.then_some(until);
+    unless_missing(gateway, shard, until, whole_page(gateway, shard, of, request)).await
 }
 
-/// Awaits the answer of a shard. If `partial` is true, does not wait for an owner, and for an answer at most a heartbeat.
+/// Awaits the answer of a shard. With `until`, waits neither for an owner, nor after that time or a heartbeat.
 async fn unless_missing<T>(
     gateway: &Gateway,
     shard: &str,
-    partial: bool,
+    until: Option<Instant>,
     asked: impl Future<Output = Result<T, Problem>>,
 ) -> Result<T, Problem> {
-    if !partial {
-        return asked.await;
-    }
+    let Some(until) = until else { return asked.await };
     let node = gateway.node();
     if node.host(shard).is_none() && node.members().owner(shard).is_none() {
         return Err(no_owner(shard));
     }
-    timeout(node.times().heartbeat, asked).await.unwrap_or_else(|_| Err(no_owner(shard)))
+    let until = (Instant::now() + node.times().heartbeat).min(until);
+    timeout_at(until, asked).await.unwrap_or_else(|_| Err(no_owner(shard)))
 }
 
 /// Names the shards that an answer lacks.

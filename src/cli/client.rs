@@ -444,7 +444,12 @@ pub(crate) fn connect_or_open(place: &StoreLocation) -> Result<Store, Fail> {
             return Ok(Store::Own(journal));
         }
     }
-    place.open().map(Store::Own)
+    match place.try_open() {
+        Ok(journal) => Ok(Store::Own(journal)),
+        // Not `Unavailable`: the process may be on another machine, and the command is not tried again.
+        Err(error @ OpenError::ClaimedElsewhere { .. }) => Err(Fail::Store(error.to_string())),
+        Err(error) => Err(place.open_error(error)),
+    }
 }
 
 /// Returns whether the process `pid` no longer hosts the store.

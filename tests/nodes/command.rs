@@ -1,19 +1,28 @@
 //! Commands whose store is a shard of a database, and nodes without a log.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::cluster::{STORE_FAILED, this_version};
 use crate::server::Server;
 
-/// Runs a command on a store, in a directory. Returns its exit code and what it printed.
-fn command(dir: &Path, store: &str, args: &[&str]) -> (Option<i32>, [String; 2]) {
+/// Returns a command that works on a store, in a directory.
+fn command(dir: &Path, store: &str, args: &[&str]) -> Command {
     let mut command = Command::new(this_version());
     command.current_dir(dir).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    command.env("HOME", dir).env("SUBTEND_STORE", store).stdin(Stdio::null());
-    let done = command.args(args).output().unwrap();
-    (done.status.code(), [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap()))
+    command.env("HOME", dir).env("SUBTEND_STORE", store).stdin(Stdio::null()).args(args);
+    command
+}
+
+fn texts(done: &Output) -> [String; 2] {
+    [&*done.stdout, &*done.stderr].map(|text| String::from_utf8_lossy(text).into_owned())
+}
+
+/// Runs a command. Returns its exit code and what it printed.
+fn outcome(dir: &Path, store: &str, args: &[&str]) -> (Option<i32>, [String; 2]) {
+    let done = command(dir, store, args).output().unwrap();
+    (done.status.code(), texts(&done))
 }
 
 /// The reasons and remedies that commands name are those of databases, not of directories.
@@ -21,13 +30,13 @@ fn command(dir: &Path, store: &str, args: &[&str]) -> (Option<i32>, [String; 2])
 fn d8_doctor_and_sessions_advise_on_databases() {
     let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
     let doctor = |store: &str| {
-        let (code, [found, _]) = command(dir.path(), store, &["doctor"]);
+        let (code, [found, _]) = outcome(dir.path(), store, &["doctor"]);
         assert!(found.contains("engines: ") && found.contains("postgres, memory"), "{found}");
         (code, found)
     };
     let (_, found) = doctor(&server.address());
     assert!(found.contains("nodes (`serve --node`) have others"), "{found}");
-    let (code, [_, notes]) = command(dir.path(), &server.address(), &["sessions"]);
+    let (code, [_, notes]) = outcome(dir.path(), &server.address(), &["sessions"]);
     assert!(code == Some(0) && notes.contains("those of nodes are in other shards"), "{notes}");
     let (code, found) = doctor(&server.address().replace(&server.port().to_string(), "1"));
     assert!(code == Some(1) && found.contains("pg_hba.conf") && !found.contains("--data"), "{found}");
@@ -40,7 +49,7 @@ fn d2_command_waits_seconds_for_a_shard_in_use() {
     let spec = subtend_journal::StoreSpec::parse(&server.address()).unwrap();
     let held = subtend_journal::open_store(&spec).unwrap();
     let begun = Instant::now();
-    let (code, [_, notes]) = command(dir.path(), &server.address(), &["run", "--model", "offline", "What is here?"]);
+    let (code, [_, notes]) = outcome(dir.path(), &server.address(), &["run", "--model", "offline", "What is here?"]);
     assert!(code == Some(STORE_FAILED) && notes.contains("is in use by process"), "{code:?} {notes}");
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     drop(held);
@@ -49,7 +58,7 @@ fn d2_command_waits_seconds_for_a_shard_in_use() {
 #[test]
 fn d2_node_refuses_the_address_of_one_shard() {
     let dir = tempfile::tempdir().unwrap();
-    let (code, [_, notes]) = command(dir.path(), "postgres://db/agents?shard=x", &["serve", "--node", "a"]);
+    let (code, [_, notes]) = outcome(dir.path(), "postgres://db/agents?shard=x", &["serve", "--node", "a"]);
     assert!(code == Some(2) && notes.contains("leave `shard=` out"), "{code:?} {notes}");
 }
 
@@ -57,7 +66,7 @@ fn d2_node_refuses_the_address_of_one_shard() {
 fn d1_run_says_how_to_inspect_its_session_in_a_database() {
     let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
     let run = |args: &[&str]| {
-        let (code, printed) = command(dir.path(), &server.address(), args);
+        let (code, printed) = outcome(dir.path(), &server.address(), args);
         assert_eq!(code, Some(0), "{printed:?}");
         printed
     };
@@ -66,19 +75,16 @@ fn d1_run_says_how_to_inspect_its_session_in_a_database() {
     let tree: Vec<&str> = tree.unwrap_or_else(|| panic!("{notes}")).split(' ').collect();
     let [shown, _] = run(&tree);
     assert!(shown.contains("general"), "{shown}");
-    let doctor = || {
-        let done = command(dir.path(), &server, &["doctor"]).output().unwrap();
-        (done.status.code(), texts(&done)[0].clone())
-    };
-    let (code, found) = doctor();
+    let doctor = || outcome(dir.path(), &server.address(), &["doctor"]);
+    let (code, [found, _]) = doctor();
     assert!(code == Some(0) && found.contains("durability: commit of PostgreSQL"), "{found}");
     server.sql("ALTER SYSTEM SET full_page_writes = off");
     server.reload();
-    let give_up = std::time::Instant::now() + crate::cluster::PATIENCE;
+    let give_up = Instant::now() + crate::cluster::PATIENCE;
     while server.sql("SHOW full_page_writes") == "on" {
-        assert!(std::time::Instant::now() < give_up);
+        assert!(Instant::now() < give_up);
     }
-    let (code, found) = doctor();
+    let (code, [found, _]) = doctor();
     assert!(code == Some(1) && found.contains("weak, and not accepted: full_page_writes is off"), "{found}");
 }
 
@@ -86,13 +92,14 @@ fn d1_run_says_how_to_inspect_its_session_in_a_database() {
 #[test]
 fn d2_node_says_that_it_waits_for_its_name() {
     let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
-    let node = || command(dir.path(), &server, &["serve", "--node", "n1", "--lease", "4", "--listen", "127.0.0.1:0"]);
+    let args = ["serve", "--node", "n1", "--lease", "4", "--listen", "127.0.0.1:0"];
+    let node = || command(dir.path(), &server.address(), &args);
     let first = node().stderr(Stdio::piped()).spawn().unwrap();
-    let give_up = std::time::Instant::now() + crate::cluster::PATIENCE;
+    let give_up = Instant::now() + crate::cluster::PATIENCE;
     while server.sql("SELECT to_regclass('subtend.node')").is_empty()
         || server.sql("SELECT name FROM subtend.node").is_empty()
     {
-        assert!(std::time::Instant::now() < give_up);
+        assert!(Instant::now() < give_up);
     }
     let second = node().output().unwrap();
     assert!(Command::new("kill").arg(first.id().to_string()).status().unwrap().success());

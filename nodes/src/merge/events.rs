@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, SelectAll, StreamExt as _};
 use subtend_host::problem::Problem;
 use subtend_journal::postgres::nodes::Members;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{add_missing, add_partial_hint, unless_missing};
 use crate::gateway::{BufferedRequest, Gateway, no_owner};
@@ -49,12 +49,13 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
         return Err(bad());
     }
     let (mut streams, mut missing) = (SelectAll::new(), Vec::new());
+    let until = request.partial.then(|| Instant::now() + gateway.node().times().heartbeat);
     for shard in shards {
         let mut one = request.clone();
         one.parts.headers.remove(LAST_EVENT_ID);
         let after = cursors.0.get(&shard).map_or_else(String::new, |id| format!("?after={id}"));
         one.parts.uri = format!("/v1/events{after}").parse::<Uri>().map_err(|_| bad())?;
-        match unless_missing(gateway, &shard, request.partial, gateway.ask(&shard, &one)).await {
+        match unless_missing(gateway, &shard, until, gateway.ask(&shard, &one)).await {
             Ok(answer) if answer.status().is_success() => streams.push(frames(shard, answer.into_body())),
             Ok(answer) if !(request.partial && answer.status().is_server_error()) => return Ok(answer),
             Err(problem) if !request.partial => return Err(add_partial_hint(problem)),

@@ -91,9 +91,7 @@ fn refused_finding(error: &OpenError) -> Finding {
             let advice = "nothing, or name another shard: `subtend run` creates this one, and nodes (`serve --node`) have others";
             return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
         }
-        OpenError::Unreachable { .. } => {
-            "check the address, the server, its `pg_hba.conf` and the password (PGPASSWORD)"
-        }
+        OpenError::Unreachable { .. } => UNREACHABLE_ADVICE,
         OpenError::Engine(EngineError::Weak { .. }) => {
             "change the setting of the server, or accept it by name in the address"
         }
