@@ -49,12 +49,12 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
         return Err(bad());
     }
     let (mut streams, mut missing) = (SelectAll::new(), Vec::new());
-    let until = request.partial.then(|| Instant::now() + gateway.node().times().heartbeat);
     for shard in shards {
         let mut one = request.clone();
         one.parts.headers.remove(LAST_EVENT_ID);
         let after = cursors.0.get(&shard).map_or_else(String::new, |id| format!("?after={id}"));
         one.parts.uri = format!("/v1/events{after}").parse::<Uri>().map_err(|_| bad())?;
+        let until = request.partial.then(|| Instant::now() + gateway.node().times().heartbeat);
         match unless_missing(gateway, &shard, until, gateway.ask(&shard, &one)).await {
             Ok(answer) if answer.status().is_success() => streams.push(frames(shard, answer.into_body())),
             Ok(answer) if !(request.partial && answer.status().is_server_error()) => return Ok(answer),
