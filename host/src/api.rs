@@ -3,14 +3,14 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Bytes;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use axum::{Json, Router};
 use axum::{body, middleware};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
@@ -30,6 +30,7 @@ use utoipa_axum::routes;
 
 use crate::host::{Host, HostOptions};
 use crate::host_bug::HostBug;
+use crate::json::{self, Json};
 use crate::metrics;
 use crate::page;
 use crate::problem::Problem;
@@ -282,15 +283,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
                 format!("the body nests more than {MAX_BODY_NESTING} arrays and objects: nest less"),
             ));
         }
-        let request = Request::from_parts(parts, body::Body::from(bytes));
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
-            Err(JsonRejection::JsonDataError(error)) => Err(Problem::invalid("invalid_body", error.body_text())),
-            Err(JsonRejection::MissingJsonContentType(error)) => {
-                Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", error.body_text()))
-            }
-            Err(other) => Err(Problem::malformed(other.body_text())),
-        }
+        json::parse(&parts.headers, &bytes).map(Self)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -12,6 +11,8 @@ use subtend_actors::{
 use subtend_journal::{AppendError, ImportError, ReadError};
 use subtend_session::ids::SessionId;
 use utoipa::ToSchema;
+
+use crate::json::Json;
 
 const MEDIA: HeaderValue = HeaderValue::from_static("application/problem+json");
 

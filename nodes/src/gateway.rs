@@ -204,7 +204,7 @@ impl Gateway {
                     )),
                 })
             }
-            "/v1/nodes" if get => Some(Ok(axum::Json(self.describe()).into_response())),
+            "/v1/nodes" if get => Some(Ok(subtend_host::Json(self.describe()).into_response())),
             _ => None,
         }
     }

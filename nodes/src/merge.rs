@@ -12,6 +12,7 @@ use crate::gateway::{BufferedRequest, Gateway, Merge, no_owner};
 use list::{MergedList, ShardPage};
 
 mod events;
+mod json_parts;
 mod list;
 mod metrics;
 

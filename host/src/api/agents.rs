@@ -1,4 +1,3 @@
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -9,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{Body, NoKey, NoParameters, Path};
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// An agent.

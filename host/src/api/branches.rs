@@ -1,9 +1,8 @@
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use subtend_actors::transcript::object;
 use subtend_actors::{Alternatives, BranchInfo, BranchOptions};
 use subtend_session::command::SwitchTo;
 use subtend_session::ids::{MsgRef, Seq, SessionId};
@@ -12,9 +11,9 @@ use subtend_session::record::Record;
 use utoipa::ToSchema;
 
 use super::restores::parse_digest;
-use super::tasks::raw_object;
 use super::{Body, IdempotencyKey, NoKey, NoParameters, Path, Query, Since};
 use crate::host::{Host, KeyedSession};
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// A branch of a session.
@@ -42,7 +41,7 @@ pub(super) struct Branch {
     created_ms: i64,
     updated_ms: i64,
     #[schema(value_type = Object)]
-    metadata: Box<RawValue>,
+    metadata: Value,
 }
 
 impl From<BranchInfo> for Branch {
@@ -62,7 +61,7 @@ impl From<BranchInfo> for Branch {
             iterations: of.iterations,
             created_ms: of.created_ms,
             updated_ms: of.updated_ms,
-            metadata: raw_object(of.metadata.as_deref()),
+            metadata: object(of.metadata.as_deref()),
         }
     }
 }

@@ -1,4 +1,3 @@
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use super::inputs::{Accepted, NewInput};
 use super::restores::parse_digest;
 use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// The result of a control.

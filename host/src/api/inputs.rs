@@ -1,4 +1,3 @@
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,6 +11,7 @@ use utoipa::ToSchema;
 use super::waiting::WaitQuery;
 use super::{Body, IdempotencyKey, Path, Query};
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 use crate::slash;
 

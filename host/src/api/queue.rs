@@ -1,4 +1,3 @@
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
@@ -9,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{NoKey, NoParameters, Path};
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// A queued input.

@@ -1,6 +1,5 @@
 //! Preview of the file changes of a rollback or a branch.
 
-use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use subtend_actors::RestorePoint;
@@ -11,6 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{Path, Query};
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// Selects the writes to undo: those of a run, or those after a message. Default: those of the last run.

@@ -1,4 +1,3 @@
-use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use subtend_session::ids::{RunNo, SessionId};
@@ -9,6 +8,7 @@ use utoipa::ToSchema;
 use super::waiting::WaitQuery;
 use super::{Path, Query};
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// A run of a session.

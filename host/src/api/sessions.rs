@@ -1,7 +1,7 @@
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtend_actors::{OpenOptions, Runtime, SessionHandle};
@@ -19,6 +19,7 @@ use super::opening::NewSession;
 use super::{Body, IdempotencyKey, NoKey, Path, Query, page_size};
 use crate::auth::Sender;
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 
 const DEFAULT_PAGE_SIZE: usize = 50;

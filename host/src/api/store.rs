@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
+use axum::Extension;
 use axum::extract::State;
-use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subtend_journal::remote::Read;
@@ -18,6 +18,7 @@ use super::{Body, FINGERPRINT, NoKey};
 use crate::auth::Sender;
 use crate::host::Host;
 use crate::imports::ImportInProgress;
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// The process that serves the API.

@@ -1,10 +1,8 @@
 //! Tasks: sessions that a model or the host started, with the field names of the tool `spawn_task`.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use subtend_actors::tasks::{Task, TaskFilter, TaskStatus};
 use subtend_actors::{BranchOptions, Control, OpenOptions, SessionHandle};
@@ -18,7 +16,9 @@ use super::{Body, IdempotencyKey, NoKey, Path, Query, page_size};
 use crate::cause;
 use crate::host::Host;
 use crate::iso_time;
+use crate::json::Json;
 use crate::problem::Problem;
+use subtend_actors::transcript::object;
 
 /// A task. Its fields have the names of a task record of `spawn_task`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -62,7 +62,7 @@ pub(super) struct TaskRow {
     #[schema(nullable = false)]
     error: Option<String>,
     #[schema(value_type = Object)]
-    metadata: Box<RawValue>,
+    metadata: Value,
     /// ISO 8601 in UTC, such as `2026-11-24T08:58:15.042Z`.
     #[schema(format = DateTime)]
     created_at: String,
@@ -80,14 +80,6 @@ pub(super) struct TaskRow {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(value: &bool) -> bool {
     !value
-}
-
-/// Returns metadata as JSON, `{}` by default, and text that is not JSON as a string. It is not parsed into values: small
-/// ones take up to 16 times the memory of their text.
-pub(super) fn raw_object(metadata: Option<&str>) -> Box<RawValue> {
-    let text = metadata.unwrap_or("{}");
-    let raw = RawValue::from_string(text.to_owned()).or_else(|_| to_raw_value(text));
-    raw.unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 impl From<Task> for TaskRow {
@@ -108,7 +100,7 @@ impl From<Task> for TaskRow {
             parent_session_id: of.parent,
             root: of.root,
             result: of.result.map(|text| text.to_string()),
-            metadata: raw_object(of.metadata.as_deref()),
+            metadata: object(of.metadata.as_deref()),
             created_at: iso_time::to_text(of.created_ms),
             updated_at: iso_time::to_text(of.updated_ms),
             completed_at: of.ended_ms.map(iso_time::to_text),

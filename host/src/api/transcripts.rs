@@ -1,6 +1,5 @@
 //! Transcripts of sessions, now or as of an earlier record.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{Path, Query, page_size};
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 
 const DEFAULT_PAGE_SIZE: usize = 200;

@@ -1,6 +1,5 @@
 //! A session with its descendants, and a cursor for following their events.
 
-use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use subtend_actors::Tree;
@@ -13,6 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{Path, Query};
 use crate::follow::Cursor;
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// A session of a tree.

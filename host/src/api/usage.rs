@@ -1,4 +1,3 @@
-use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use subtend_actors::ContextShare;
@@ -8,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::Path;
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// The usage of a session.

@@ -1,8 +1,8 @@
-use axum::Json;
 use axum::extract::State;
 
 use super::{NoParameters, Path};
 use crate::host::Host;
+use crate::json::Json;
 use crate::problem::Problem;
 use crate::slash::workspace_of;
 

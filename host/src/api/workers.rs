@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Text;
 use subtend_session::near::near;
@@ -17,6 +17,7 @@ use super::{Body, NoParameters, Query};
 use crate::auth::{Access, Sender};
 use crate::host::Host;
 use crate::host_bug::HostBug;
+use crate::json::Json;
 use crate::problem::Problem;
 use crate::workers::{CompletionRefused, LeaseLost, LeasedCall, TakeRefused, WorkerResult, WorkersView};
 

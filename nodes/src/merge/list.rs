@@ -1,17 +1,15 @@
 //! Merges lists of shards. Rows stay text: as values, JSON of small items takes up to 16 times the memory of its text.
 
-use std::collections::BTreeMap;
-
-use axum::Json;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
-use serde::{Deserialize, Serialize};
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
 use subtend_host::iso_time;
 use subtend_host::problem::Problem;
 
 use super::MAX_ANSWER;
+use super::json_parts::{check, fields, parts};
 use crate::gateway::Merge;
 
 /// Maximum bytes of rows of tasks with all their texts, and of one text of further rows: nearly those of one host.
@@ -19,21 +17,24 @@ const MAX_TEXTS: usize = 8 << 20;
 const SHORTENED_TEXT: usize = 1_000;
 
 /// The list of one shard.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(super) struct ShardPage {
-    items: Vec<Box<RawValue>>,
-    /// Present if the shard has more.
-    next: Option<String>,
+    items: Vec<Box<str>>,
+    has_more: bool,
 }
 
 impl ShardPage {
     pub(super) fn parse(of: Merge, bytes: &[u8]) -> serde_json::Result<Self> {
-        match of {
-            Merge::Sessions => serde_json::from_slice(bytes),
-            Merge::Approvals | Merge::Tasks | Merge::Events | Merge::Metrics => {
-                Ok(Self { items: serde_json::from_slice(bytes)?, next: None })
-            }
-        }
+        let page = check(bytes)?;
+        let page = match of {
+            Merge::Sessions => fields(page),
+            Merge::Approvals | Merge::Tasks | Merge::Events | Merge::Metrics => vec![("\"items\"", page)],
+        };
+        let field = |name| page.iter().find_map(|(field, value)| (*field == name).then_some(*value));
+        let items = field("\"items\"").filter(|items| items.starts_with('['));
+        let items = items.ok_or_else(|| <serde_json::Error as serde::de::Error>::custom("it is no list"))?;
+        let has_more = field("\"next\"").is_some_and(|next| next != "null");
+        Ok(Self { items: parts(items).into_iter().map(Box::from).collect(), has_more })
     }
 }
 
@@ -55,15 +56,8 @@ type SortKey = (i64, String);
 pub(super) struct MergedList {
     of: Merge,
     most: usize,
-    rows: Vec<(SortKey, Box<RawValue>)>,
+    rows: Vec<(SortKey, Box<str>)>,
     has_more: bool,
-}
-
-#[derive(Serialize)]
-struct SessionList<'a> {
-    items: Vec<&'a RawValue>,
-    /// Names the last row, so every shard accepts it.
-    next: Option<String>,
 }
 
 impl MergedList {
@@ -73,7 +67,7 @@ impl MergedList {
 
     /// Adds the rows of a shard, and drops those beyond the page.
     pub(super) fn add(&mut self, page: ShardPage) -> Result<(), Problem> {
-        self.has_more |= page.next.is_some();
+        self.has_more |= page.has_more;
         let of = self.of;
         self.rows.extend(page.items.into_iter().map(|row| (sort_key(of, &row), row)));
         // Approvals have equal keys, and stay in the order of the shards.
@@ -82,14 +76,14 @@ impl MergedList {
         self.rows.truncate(self.most);
         let mut bytes = 0_usize;
         for (_, row) in &mut self.rows {
-            let all = bytes.saturating_add(row.get().len());
+            let all = bytes.saturating_add(row.len());
             if self.of == Merge::Tasks
                 && all > MAX_TEXTS
                 && let Some(short) = shorten(row)
             {
                 *row = short;
             }
-            bytes = bytes.saturating_add(row.get().len());
+            bytes = bytes.saturating_add(row.len());
         }
         if bytes > MAX_ANSWER {
             let detail =
@@ -100,49 +94,50 @@ impl MergedList {
     }
 
     pub(super) fn into_response(self) -> Response {
-        let items: Vec<&RawValue> = self.rows.iter().map(|(_, row)| &**row).collect();
-        if self.of != Merge::Sessions {
-            return Json(items).into_response();
-        }
+        let rows: Vec<&str> = self.rows.iter().map(|(_, row)| &**row).collect();
+        let items = format!("[{}]", rows.join(","));
+        // The cursor names the last row, so every shard accepts it.
         let last = self.rows.last().filter(|_| self.has_more);
-        Json(SessionList { items, next: last.map(|((ms, id), _)| format!("{ms}.{id}")) }).into_response()
+        let next = Value::from(last.map(|((ms, id), _)| format!("{ms}.{id}")));
+        let list = if self.of == Merge::Sessions { format!("{{\"items\":{items},\"next\":{next}}}") } else { items };
+        let mut response = Response::new(Body::from(list));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
     }
 }
 
-fn sort_key(of: Merge, row: &RawValue) -> SortKey {
+fn sort_key(of: Merge, row: &str) -> SortKey {
     if !matches!(of, Merge::Sessions | Merge::Tasks) {
         return SortKey::default();
     }
-    let Ok(place) = serde_json::from_str::<RowPlace>(row.get()) else { return SortKey::default() };
+    let Ok(place) = serde_json::from_str::<RowPlace>(row) else { return SortKey::default() };
     let in_ms = |at: &Value| at.as_i64().or_else(|| iso_time::from_text(at.as_str()?));
     (place.created_ms.or_else(|| in_ms(place.created_at.as_ref()?)).unwrap_or(0), place.id)
 }
 
 /// Returns a row of a task with its long texts truncated and without long metadata, as hosts shorten them; `None` if all
 /// are short.
-fn shorten(row: &RawValue) -> Option<Box<RawValue>> {
-    let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(row.get()).ok()?;
+fn shorten(row: &str) -> Option<Box<str>> {
     let mut is_shortened = false;
-    for (name, value) in &mut fields {
-        if value.get().len() <= SHORTENED_TEXT {
-            continue;
-        }
-        let short = match &**name {
-            "metadata" => "{}".to_owned(),
-            "prompt" | "result" => {
-                let text: String = serde_json::from_str(value.get()).ok()?;
+    let mut written = Vec::new();
+    for (name, value) in fields(row) {
+        let short = match name {
+            _ if value.len() <= SHORTENED_TEXT => None,
+            "\"metadata\"" => Some("{}".to_owned()),
+            "\"prompt\"" | "\"result\"" => {
+                let text: String = serde_json::from_str(value).ok()?;
                 let start = text.get(..text.floor_char_boundary(SHORTENED_TEXT)).unwrap_or_default();
-                Value::from(start).to_string()
+                Some(Value::from(start).to_string())
             }
-            _ => continue,
+            _ => None,
         };
-        (*value, is_shortened) = (RawValue::from_string(short).ok()?, true);
+        is_shortened |= short.is_some();
+        if name != "\"shortened\"" {
+            written.push(format!("{name}:{}", short.as_deref().unwrap_or(value)));
+        }
     }
-    if !is_shortened {
-        return None;
-    }
-    fields.insert("shortened".to_owned(), to_raw_value(&true).ok()?);
-    to_raw_value(&fields).ok()
+    written.push("\"shortened\":true".to_owned());
+    is_shortened.then(|| format!("{{{}}}", written.join(",")).into())
 }
 
 #[cfg(test)]
