@@ -154,12 +154,50 @@ fn lying(path: &'static str, change: impl Fn(&mut Value, &str) + Send + Sync + '
     })
 }
 
+/// Serves metadata only at `place`: it names `issuer`, or else the server at the path `named`, as the server does.
+fn placed(named: &'static str, place: &'static str, issuer: Option<&'static str>) -> LoginServer {
+    LoginServer::with(move |request, base, _| match &*request.target {
+        RESOURCE => {
+            let named = (!named.is_empty()).then(|| format!("{base}{named}"));
+            Some(found(&json!({"resource": format!("{base}/mcp"), "authorization_servers": Vec::from_iter(named)})))
+        }
+        target if target == place => {
+            let mut said = metadata(base);
+            said["issuer"] = issuer.map_or_else(|| format!("{base}{named}"), str::to_owned).into();
+            Some(found(&said))
+        }
+        SERVER if place == "/moved" => Some(("302 Found", "location: /moved\r\n".to_owned(), String::new())),
+        target => target.contains("/.well-known/").then(|| ("404 Not Found", String::new(), String::new())),
+    })
+}
+
+/// The library finds these documents, and the issuer is checked. The controls of `misleading_metadata_is_refused`.
+#[tokio::test]
+async fn metadata_at_usual_places_is_accepted() {
+    for (named, place) in [
+        // No authorization server is named: the library asks the server itself.
+        ("", SERVER),
+        ("/", SERVER),
+        ("/", "/.well-known/openid-configuration"),
+        ("/", "/moved"),
+        ("/t", "/.well-known/oauth-authorization-server/t"),
+        ("/t", "/.well-known/openid-configuration/t"),
+        ("/t", "/t/.well-known/openid-configuration"),
+        ("/t", SERVER),
+        ("/t/", "/t/.well-known/openid-configuration"),
+    ] {
+        let begun = begin(&placed(named, place, None)).await;
+        assert_eq!(begun.err(), None, "the control: {named} {place}");
+    }
+}
+
 /// The metadata names another server, an unencrypted, internal or invalid address. The control: unchanged metadata.
 #[tokio::test]
 async fn misleading_metadata_is_refused() {
     let set =
         |path: &'static str, name: &'static str, value: Value| lying(path, move |said, _| said[name] = value.clone());
-    let attacks: [(LoginServer, &str); 15] = [
+    let other = Some("https://other.example");
+    let attacks: [(LoginServer, &str); 18] = [
         (set(RESOURCE, "resource", "https://other.example/mcp".into()), "mismatch"),
         (lying(RESOURCE, |said, base| said["resource"] = format!("{base}/mcp/deeper").into()), "mismatch"),
         (lying(RESOURCE, |said, base| said["resource"] = format!("{base}/mc").into()), "mismatch"),
@@ -168,6 +206,10 @@ async fn misleading_metadata_is_refused() {
         (set(RESOURCE, "authorization_servers", json!(["https://10.0.0.1"])), "none published usable metadata"),
         (set(SERVER, "issuer", "https://other.example".into()), "issuer mismatch"),
         (set(SERVER, "issuer", Value::Null), "issuer"),
+        // The library does not check the issuer at such an address.
+        (placed("/.well-known/as", "/.well-known/as", other), "whose metadata has other addresses"),
+        (placed("/.well-known/as", "/.well-known/as", Some("http://127.0.0.1")), "whose metadata has other addresses"),
+        (placed("/", "/moved", other), "issuer mismatch"),
         (set(SERVER, "code_challenge_methods_supported", json!(["plain"])), "PKCE"),
         (set(SERVER, "code_challenge_methods_supported", Value::Null), "PKCE"),
         (set(SERVER, "authorization_endpoint", "javascript:alert(1)".into()), "is not a web address"),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::header::LOCATION;
 use http::{Request, Response};
 use reqwest::Url;
 use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest};
@@ -74,6 +75,8 @@ pub(super) struct BoundedClient {
     left: Option<AtomicUsize>,
     /// The reason why the last request failed, which the library does not pass on.
     fault: Mutex<Option<String>>,
+    /// The address that the library requested last, before any redirects, and whether the last answer is a redirect.
+    requested: Mutex<(String, bool)>,
 }
 
 impl BoundedClient {
@@ -89,7 +92,18 @@ impl BoundedClient {
     fn new(reach: LoginReach, most: Option<usize>) -> Arc<Self> {
         let resolver: Arc<dyn Resolver> = Arc::new(SystemResolver);
         let client = CheckedClient::new(AllowedHosts::Public(reach.hosts.clone()), resolver);
-        Arc::new(Self { client, reach, left: most.map(AtomicUsize::new), fault: Mutex::default() })
+        Arc::new(Self {
+            client,
+            reach,
+            left: most.map(AtomicUsize::new),
+            fault: Mutex::default(),
+            requested: Mutex::default(),
+        })
+    }
+
+    /// Returns the address of the last document that the library read. Redirects, which stay at one origin, do not change it.
+    pub(super) fn document(&self) -> String {
+        self.requested.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
     /// Adds the reason of the last failed request to a message.
@@ -162,7 +176,17 @@ fn chain(error: reqwest::Error) -> String {
 impl OAuthHttpClient for BoundedClient {
     /// Never follows redirects, even if the library requests it: the target would receive a code or a token.
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
-        Box::pin(async move { Ok(self.answer(request.request, true).await?) })
+        Box::pin(async move {
+            let address = request.request.uri().to_string();
+            let (first, is_redirected) =
+                std::mem::take(&mut *self.requested.lock().unwrap_or_else(PoisonError::into_inner));
+            let answer = self.answer(request.request, true).await?;
+            // The library follows every redirect that has a location, or fails.
+            let is_redirect = answer.status().is_redirection() && answer.headers().contains_key(LOCATION);
+            let requested = (if is_redirected { first } else { address }, is_redirect);
+            *self.requested.lock().unwrap_or_else(PoisonError::into_inner) = requested;
+            Ok(answer)
+        })
     }
 }
 

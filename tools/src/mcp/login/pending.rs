@@ -116,7 +116,7 @@ impl PendingLogin {
         if !found.source.is_discovered() {
             return Err(LoginError("it does not name an authorization server".to_owned()));
         }
-        let metadata = usable(found.metadata, &reach)?;
+        let metadata = usable(found.metadata, &client.document(), &reach)?;
         manager.set_metadata(metadata.clone());
         let kept = InMemoryCredentialStore::new();
         manager.set_credential_store(kept.clone());
@@ -261,11 +261,22 @@ async fn challenge(server: &ServerConfig, url: &str, client: &BoundedClient) -> 
     Ok(named.or(challenges.first()).map(|challenge| (*challenge).to_owned()))
 }
 
-/// Checks the metadata of an authorization server.
-fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<AuthorizationMetadata, LoginError> {
+/// Checks the metadata of an authorization server, which was read at the address `document`.
+fn usable(
+    metadata: AuthorizationMetadata,
+    document: &str,
+    reach: &LoginReach,
+) -> Result<AuthorizationMetadata, LoginError> {
     let wrong = |why: &str| LoginError(format!("its authorization server cannot be used: {why}"));
-    if metadata.issuer.as_deref().is_none_or(str::is_empty) {
+    let Some(issuer) = metadata.issuer.as_deref().filter(|issuer| !issuer.is_empty()) else {
         return Err(wrong("its metadata does not name an issuer"));
+    };
+    if !is_place_of(issuer, document) {
+        let (issuer, document) = (to_message(issuer), to_message(document));
+        return Err(wrong(&format!(
+            "its metadata at `{document}` names the issuer `{issuer}`, whose metadata has other addresses (RFC 8414), so it may be \
+             forged: ask the operator of the MCP server to list the issuer itself in `authorization_servers`"
+        )));
     }
     let methods = metadata.code_challenge_methods_supported.as_deref().unwrap_or_default();
     if !methods.iter().any(|method| method == "S256") {
@@ -287,6 +298,23 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
         )));
     }
     Ok(metadata)
+}
+
+/// Returns whether `document` is an address at which the metadata of `issuer` may be (RFC 8414, OpenID Connect Discovery, and the address of
+/// older MCP servers). The library does not check the issuer of documents at other addresses, so a server could claim to be any issuer.
+fn is_place_of(issuer: &str, document: &str) -> bool {
+    let (Ok(issuer), Ok(document)) = (Url::parse(issuer), Url::parse(document)) else { return false };
+    let path = match issuer.path().trim_matches('/') {
+        "" => String::new(),
+        path => format!("/{path}"),
+    };
+    let places = [
+        format!("/.well-known/oauth-authorization-server{path}"),
+        format!("/.well-known/openid-configuration{path}"),
+        format!("{path}/.well-known/openid-configuration"),
+        "/.well-known/oauth-authorization-server".to_owned(),
+    ];
+    issuer.origin() == document.origin() && places.iter().any(|place| place == document.path().trim_end_matches('/'))
 }
 
 /// Checks that a secret is accepted in a form that the library supports: a header, if none is listed.
@@ -345,6 +373,32 @@ fn parameter(query: &str, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metadata_is_only_at_addresses_of_its_issuer() {
+        let (root, tenant) = ("https://auth.example", "https://auth.example/t/1");
+        for (issuer, document, expected) in [
+            (root, "https://auth.example/.well-known/oauth-authorization-server", true),
+            ("https://auth.example/", "https://auth.example:443/.well-known/openid-configuration?appid=7", true),
+            (tenant, "https://auth.example/.well-known/oauth-authorization-server/t/1", true),
+            ("https://auth.example/t/1/", "https://auth.example/.well-known/openid-configuration/t/1", true),
+            (tenant, "https://auth.example/t/1/.well-known/openid-configuration", true),
+            (tenant, "https://auth.example/.well-known/oauth-authorization-server", true),
+            (root, "https://auth.example/.well-known/as", false),
+            (root, "https://evil.example/.well-known/as", false),
+            (root, "https://evil.example/.well-known/oauth-authorization-server", false),
+            (root, "https://auth.example:444/.well-known/oauth-authorization-server", false),
+            (root, "http://auth.example/.well-known/oauth-authorization-server", false),
+            (root, "https://auth.example/t/1/.well-known/openid-configuration", false),
+            (tenant, "https://auth.example/t/2/.well-known/openid-configuration", false),
+            (tenant, "https://auth.example/.well-known/oauth-authorization-server/t/2", false),
+            (tenant, "https://auth.example/t/1/.well-known/oauth-authorization-server", false),
+            ("auth.example", "https://auth.example/.well-known/oauth-authorization-server", false),
+            (root, "", false),
+        ] {
+            assert_eq!(is_place_of(issuer, document), expected, "{issuer} {document}");
+        }
+    }
 
     #[test]
     fn parameter_that_occurs_twice_counts_as_missing() {
