@@ -18,6 +18,8 @@ mod limits;
 #[cfg(all(target_os = "linux", feature = "mcp"))]
 mod mcp;
 #[cfg(target_os = "linux")]
+mod modes;
+#[cfg(target_os = "linux")]
 mod processes;
 mod properties;
 #[cfg(target_os = "linux")]

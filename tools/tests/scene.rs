@@ -33,12 +33,16 @@ const CASE: &str = "SUBTEND_TEST_CASE";
 const ORDINARY: u32 = 65_534;
 
 pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolInvocation {
+    call_in(Arc::new(Workspace::open(dir).unwrap()), authority, args)
+}
+
+pub(crate) fn call_in(workspace: Arc<Workspace>, authority: Authority, args: Value) -> ToolInvocation {
     let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
     ToolInvocation {
         key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
         args,
         options: Default::default(),
-        workspace: Arc::new(Workspace::open(dir).unwrap()),
+        workspace,
         authority: Arc::new(authority),
         cancel: CancellationToken::new(),
         max_bytes: 100_000,

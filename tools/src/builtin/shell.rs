@@ -1,5 +1,6 @@
 //! `shell`: runs a command with the rights of the operating system's user, or in a sandbox that enforces the session's rules.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::processes;
 use crate::sandbox::{self, SandboxStrength, Unsupported};
 use crate::schema;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
+use crate::workspace::Workspace;
 
 pub(crate) const NAME: &str = "shell";
 const MAX_COMMAND: usize = 64 << 10;
@@ -67,6 +69,13 @@ impl Shell {
         let sandbox = confined::strength(guard.as_ref());
         Self { spec, guard: guard.map(Arc::new), commands: Arc::new(commands), sandbox }
     }
+}
+
+/// Returns false only if the system says that `path` does not exist. A command can make its lookup fail by `chmod` of a directory above the
+/// workspace, or of the workspace.
+fn may_exist(workspace: &Workspace, path: &str) -> bool {
+    let Err(error) = workspace.dir().symlink_metadata(path) else { return true };
+    !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn check(args: &ShellArgs) -> Result<(), ToolError> {
@@ -121,8 +130,7 @@ impl Tool for Shell {
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
             check(&args)?;
             // The authority may have been narrowed since the tool was offered.
-            let root = call.workspace.path();
-            let authority = policy::for_commands(&call.authority, |path| root.join(path).symlink_metadata().is_ok());
+            let authority = policy::for_commands(&call.authority, |path| may_exist(&call.workspace, path));
             if let Some(error) = confined::exclusion_error(&authority, &sandbox) {
                 return Err(error);
             }
