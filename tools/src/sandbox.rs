@@ -8,7 +8,7 @@
 //! * **Workspace files.** A directory is granted as a whole if the authority allows all paths in it, including future ones. In a partly
 //!   allowed directory, the existing allowed files and directories are granted. Commands cannot create, rename or remove entries of such a
 //!   directory, even if only some reads are denied: the next command could read a renamed file. A file with several names (hard links) is
-//!   granted only if no name is denied. `Ask` counts as denied, because the kernel cannot ask.
+//!   granted only if no name is denied, and only if each directory that may hold denied names can be listed. `Ask` counts as denied, because the kernel cannot ask.
 //! * **Other files** ([`places()`]). Commands can read and execute files of the system (`/usr`, and world-readable files of `/etc`).
 //!   The same applies to directories on `PATH` with neighbouring libraries (but only to programs behind links), and to toolchains such as rustup, pyenv, nvm and the cargo
 //!   registry. A place to which a link in the workspace leads is not granted. Commands can write to a private directory, set as

@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::io::Errno;
 use subtend_session::authority::{Access, Authority, Verdict};
 
 use crate::path::join;
@@ -47,12 +48,28 @@ pub(super) type Sink<'a> = dyn FnMut(BorrowedFd<'_>, Grant) -> Result<(), String
 /// Device and inode, which identify a file under any name.
 type Inode = (u64, u64);
 
+/// Files with several names (hard links), at least one of which is denied for an action.
+#[derive(Debug, Default)]
+struct SecondNames {
+    files: HashSet<Inode>,
+    /// A directory that may hold denied names and cannot be listed. Then each file with several names counts as one with a denied name.
+    unlisted: Option<String>,
+}
+
+impl SecondNames {
+    fn contains(&self, entry: &DirEntry) -> bool {
+        self.files.contains(&entry.inode) || (entry.has_other_names && self.unlisted.is_some())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.unlisted.is_none()
+    }
+}
+
 pub(super) struct WorkspaceSurvey<'a> {
     authority: &'a Authority,
-    /// Files with several names, at least one of which may not be read.
-    unread: HashSet<Inode>,
-    /// Files with several names, at least one of which may not be written.
-    unwritten: HashSet<Inode>,
+    unread: SecondNames,
+    unwritten: SecondNames,
     entries: u32,
     rules: u32,
 }
@@ -60,11 +77,20 @@ pub(super) struct WorkspaceSurvey<'a> {
 /// Returns the files in `root` that have several names, at least one of which `authority` does not allow to be read.
 ///
 /// # Errors
-/// If the workspace is too large or too deep.
+/// If the workspace is too large or too deep, or if a directory that may hold denied names cannot be listed.
 pub(crate) fn unread(root: OwnedFd, authority: &Authority) -> Result<HashSet<Inode>, String> {
     let mut survey = WorkspaceSurvey::new(authority);
     survey.find_second_names(root.as_fd(), ".", 0, (true, false))?;
-    Ok(survey.unread)
+    match survey.unread.unlisted {
+        None => Ok(survey.unread.files),
+        Some(path) => {
+            let dir =
+                if path == UNNAMED { "a directory whose name is not UTF-8".to_owned() } else { format!("`{path}`") };
+            Err(format!(
+                "{dir} cannot be listed and may hold one of them. Make it listable (`chmod u+rx`), or copy the file"
+            ))
+        }
+    }
 }
 
 /// The part of a directory on which an action is allowed.
@@ -77,7 +103,7 @@ enum CoveredPart {
 
 impl<'a> WorkspaceSurvey<'a> {
     pub(super) fn new(authority: &'a Authority) -> Self {
-        let (unread, unwritten) = (HashSet::new(), HashSet::new());
+        let (unread, unwritten) = (SecondNames::default(), SecondNames::default());
         Self { authority, unread, unwritten, entries: 0, rules: 0 }
     }
 
@@ -100,6 +126,12 @@ impl<'a> WorkspaceSurvey<'a> {
         self.verdict(action, path) == Verdict::Allow
     }
 
+    /// Returns for which of the `actions` (read, write) a path at or below `path` is not allowed.
+    fn restricted(&self, path: &str, actions: (bool, bool)) -> (bool, bool) {
+        let partly = |action: &str| !self.authority.allows_below(action, path);
+        (actions.0 && partly(READ), actions.1 && partly(WRITE))
+    }
+
     /// Collects files with several names, one of which is not allowed for an action: none is granted.
     fn find_second_names(
         &mut self,
@@ -108,12 +140,24 @@ impl<'a> WorkspaceSurvey<'a> {
         depth: u32,
         actions: (bool, bool),
     ) -> Result<(), String> {
-        let partly = |action: &str| !self.authority.allows_below(action, path);
-        let (reads, writes) = (actions.0 && partly(READ), actions.1 && partly(WRITE));
+        let (reads, writes) = self.restricted(path, actions);
         if !reads && !writes {
             return Ok(());
         }
         self.visit_entries(dir, path, depth, &mut |survey, entry| {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(Unlisted(path)) => {
+                    let (reads, writes) = survey.restricted(&path, actions);
+                    if reads {
+                        survey.unread.unlisted.get_or_insert_with(|| path.clone());
+                    }
+                    if writes {
+                        survey.unwritten.unlisted.get_or_insert(path);
+                    }
+                    return Ok(());
+                }
+            };
             if let EntryKind::Dir(dir) = &entry.kind {
                 let path = entry.path.as_deref().unwrap_or(UNNAMED);
                 return survey.find_second_names(dir.as_fd(), path, depth.saturating_add(1), actions);
@@ -125,10 +169,10 @@ impl<'a> WorkspaceSurvey<'a> {
             let allowed = |action| entry.path.as_deref().is_some_and(|path| survey.allows(action, path));
             let (unread, unwritten) = (reads && !allowed(READ), writes && !allowed(WRITE));
             if unread {
-                survey.unread.insert(entry.inode);
+                survey.unread.files.insert(entry.inode);
             }
             if unwritten {
-                survey.unwritten.insert(entry.inode);
+                survey.unwritten.files.insert(entry.inode);
             }
             Ok(())
         })
@@ -155,6 +199,13 @@ impl<'a> WorkspaceSurvey<'a> {
         }
         let mut listable = reads || (read == CoveredPart::Some && self.allows(READ, path));
         self.visit_entries(dir, path, depth, &mut |survey, entry| {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(Unlisted(path)) => {
+                    listable &= survey.authority.allows_below(READ, &path);
+                    return Ok(());
+                }
+            };
             let Some(path) = entry.path.as_deref() else {
                 // An entry whose name cannot be part of a rule is not granted. If it is a directory, this directory cannot be listed.
                 listable &= !matches!(entry.kind, EntryKind::Dir(_));
@@ -165,8 +216,8 @@ impl<'a> WorkspaceSurvey<'a> {
                     listable &= survey.grant_dir(dir.as_fd(), path, has, depth.saturating_add(1), sink)?;
                 }
                 EntryKind::File(file) => {
-                    let read = !reads && survey.allows(READ, path) && !survey.unread.contains(&entry.inode);
-                    let write = !writes && survey.allows(WRITE, path) && !survey.unwritten.contains(&entry.inode);
+                    let read = !reads && survey.allows(READ, path) && !survey.unread.contains(&entry);
+                    let write = !writes && survey.allows(WRITE, path) && !survey.unwritten.contains(&entry);
                     survey.add_rule(file.as_fd(), Grant { read, write, ..Grant::default() }, sink)?;
                 }
                 EntryKind::Other => {}
@@ -207,16 +258,21 @@ impl<'a> WorkspaceSurvey<'a> {
         Ok(if self.authority.denies_below(action, path) { CoveredPart::None } else { CoveredPart::Some })
     }
 
-    /// Returns whether a file in the directory has another name that is not allowed.
+    /// Returns whether a file in the directory has, or may have, another name that is not allowed.
     fn has_second_name(&mut self, action: &str, dir: BorrowedFd<'_>, path: &str, depth: u32) -> Result<bool, String> {
-        let denied = |survey: &Self| if action == READ { survey.unread.len() } else { survey.unwritten.len() };
-        if denied(self) == 0 {
+        let denied = if action == READ { &self.unread } else { &self.unwritten };
+        if denied.is_empty() {
             return Ok(false);
         }
         let mut found = false;
         self.visit_entries(dir, path, depth, &mut |survey, entry| {
+            // A command could make the directory listable again.
+            let Ok(entry) = entry else {
+                found = true;
+                return Ok(());
+            };
             let denied = if action == READ { &survey.unread } else { &survey.unwritten };
-            found |= denied.contains(&entry.inode);
+            found |= denied.contains(&entry);
             if let (false, EntryKind::Dir(dir)) = (found, &entry.kind) {
                 let path = entry.path.as_deref().unwrap_or(UNNAMED);
                 found = survey.has_second_name(action, dir.as_fd(), path, depth.saturating_add(1))?;
@@ -226,23 +282,34 @@ impl<'a> WorkspaceSurvey<'a> {
         Ok(found)
     }
 
-    /// Visits each entry of a directory through an open handle, so that the checked object is the same as the granted object.
+    /// Visits each entry of a directory through an open handle, so that the checked object is the same as the granted object. Also visits
+    /// what cannot be listed, unless it does not exist any more.
     fn visit_entries(
         &mut self,
         dir: BorrowedFd<'_>,
         path: &str,
         depth: u32,
-        visit: &mut dyn FnMut(&mut Self, DirEntry) -> Result<(), String>,
+        visit: &mut dyn FnMut(&mut Self, Result<DirEntry, Unlisted>) -> Result<(), String>,
     ) -> Result<(), String> {
         if depth >= MAX_DEPTH {
             return Err(format!("the workspace has more than {MAX_DEPTH} levels of directories"));
         }
         // Open a separate handle, because two walks of one directory must not share a position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(entries) = openat(dir, ".", flags, Mode::empty()).and_then(Dir::new) else { return Ok(()) };
+        let entries = match openat(dir, ".", flags, Mode::empty()).and_then(Dir::new) {
+            Ok(entries) => entries,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(_) => return visit(self, Err(Unlisted(path.to_owned()))),
+        };
         for entry in entries {
-            // An entry that cannot be read or was removed meanwhile is not granted.
-            let Ok(entry) = entry else { continue };
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(Errno::NOENT) => continue,
+                Err(_) => {
+                    visit(self, Err(Unlisted(path.to_owned())))?;
+                    continue;
+                }
+            };
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
@@ -251,8 +318,10 @@ impl<'a> WorkspaceSurvey<'a> {
             if self.entries > MAX_ENTRIES {
                 return Err(format!("the workspace has more than {MAX_ENTRIES} files to inspect"));
             }
-            if let Some(entry) = DirEntry::open(dir, name, path) {
-                visit(self, entry)?;
+            match DirEntry::open(dir, name, path) {
+                Ok(entry) => visit(self, Ok(entry))?,
+                Err(Errno::NOENT) => {}
+                Err(_) => visit(self, Err(Unlisted(named(name, path).unwrap_or_else(|| UNNAMED.to_owned()))))?,
             }
         }
         Ok(())
@@ -262,11 +331,15 @@ impl<'a> WorkspaceSurvey<'a> {
 /// Placeholder for a path that cannot be part of a rule. Everything below it is denied.
 const UNNAMED: &str = "..";
 
+/// The path of a directory that cannot be listed, or of an entry that cannot be inspected.
+struct Unlisted(String);
+
 struct DirEntry {
     /// The path in the workspace, if it is UTF-8.
     path: Option<String>,
     kind: EntryKind,
     inode: Inode,
+    /// False for directories.
     has_other_names: bool,
 }
 
@@ -278,17 +351,17 @@ enum EntryKind {
 }
 
 impl DirEntry {
-    fn open(dir: BorrowedFd<'_>, name: &CStr, path: &str) -> Option<Self> {
-        let link_stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    fn open(dir: BorrowedFd<'_>, name: &CStr, path: &str) -> Result<Self, Errno> {
+        let link_stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let (kind, stat) = match FileType::from_raw_mode(link_stat.st_mode) {
             FileType::Directory => {
-                let fd = openat(dir, name, OFlags::RDONLY | OFlags::DIRECTORY | HANDLE, Mode::empty()).ok()?;
-                let stat = fstat(&fd).ok()?;
+                let fd = openat(dir, name, OFlags::RDONLY | OFlags::DIRECTORY | HANDLE, Mode::empty())?;
+                let stat = fstat(&fd)?;
                 (EntryKind::Dir(fd), stat)
             }
             FileType::RegularFile | FileType::Fifo => {
-                let fd = openat(dir, name, OFlags::PATH | HANDLE, Mode::empty()).ok()?;
-                let stat = fstat(&fd).ok()?;
+                let fd = openat(dir, name, OFlags::PATH | HANDLE, Mode::empty())?;
+                let stat = fstat(&fd)?;
                 // The entry may have been replaced after `statat`.
                 let file = matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Fifo);
                 (if file { EntryKind::File(fd) } else { EntryKind::Other }, stat)
@@ -299,9 +372,14 @@ impl DirEntry {
             | FileType::BlockDevice
             | FileType::Unknown => (EntryKind::Other, link_stat),
         };
-        let path = name.to_str().ok().filter(|_| path != UNNAMED).map(|name| join(path, name));
-        Some(Self { path, kind, inode: inode(&stat), has_other_names: stat.st_nlink > 1 })
+        let has_other_names = stat.st_nlink > 1 && !matches!(kind, EntryKind::Dir(_));
+        Ok(Self { path: named(name, path), kind, inode: inode(&stat), has_other_names })
     }
+}
+
+/// Returns the path of an entry of the directory `path`, if it can be part of a rule.
+fn named(name: &CStr, path: &str) -> Option<String> {
+    name.to_str().ok().filter(|_| path != UNNAMED).map(|name| join(path, name))
 }
 
 const HANDLE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
