@@ -20,7 +20,7 @@ use super::fail::{Code, Fail};
 use super::hosted::Hosted;
 use super::paint::{BAD, CAUTION, DIM, GOOD, Styled, clip, exact, first_line, format_duration, harmless};
 use super::store_reader::StoreReader;
-use super::work::{approve, frame};
+use super::work::{diff, frame};
 use crate::cli::json;
 
 /// Lists calls that wait for approval, and answers them.
@@ -68,6 +68,8 @@ struct ApprovalRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_ms: Option<i64>,
     call: CallId,
+    #[serde(skip)]
+    tool: Text,
     action: Text,
     resource: Text,
     verdict: Option<AskVerdict>,
@@ -97,6 +99,8 @@ struct WaitingApproval {
     title: Text,
     deadline_ms: Option<i64>,
     call: String,
+    #[serde(default)]
+    tool: Text,
     args: Text,
     action: Text,
     resource: Text,
@@ -108,7 +112,7 @@ impl WaitingApproval {
     fn row(self) -> Option<ApprovalRow> {
         let (turn, ix) = self.call.split_once('.')?;
         Some(ApprovalRow {
-            full_resource: approve::resource(&self.action, &self.resource, &self.args),
+            full_resource: diff::resource(&self.action, &self.resource, &self.args),
             session: self.session,
             short: self.session.short(),
             root: self.root,
@@ -116,6 +120,7 @@ impl WaitingApproval {
             title: self.title,
             deadline_ms: self.deadline_ms,
             call: CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? },
+            tool: self.tool,
             action: self.action,
             resource: self.resource,
             verdict: None,
@@ -335,7 +340,7 @@ fn approvals_of<'a>(session: SessionId, head: &Head, records: impl Iterator<Item
             let (action, resource) = (action.clone(), resource.clone());
             let of = answers.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
             let plan = of.filter(|of| *of.tool == *plan_exit::NAME).and_then(|of| plan_exit::parse(&of.args).ok());
-            let full_resource = approve::resource(&action, &resource, of.map_or("", |of| &*of.args));
+            let full_resource = diff::resource(&action, &resource, of.map_or("", |of| &*of.args));
             rows.push(ApprovalRow {
                 full_resource,
                 session,
@@ -345,6 +350,7 @@ fn approvals_of<'a>(session: SessionId, head: &Head, records: impl Iterator<Item
                 title: Arc::clone(&head.title),
                 deadline_ms: *deadline_at,
                 call: *call,
+                tool: of.map(|of| of.tool.clone()).unwrap_or_default(),
                 action,
                 resource,
                 verdict: None,
@@ -393,8 +399,9 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
     let resource = first_line(&row.full_resource, 80);
     // A shortened call is also shown in full below the line, because its beginning alone could mislead.
     let is_truncated = row.plan.is_none() && row.full_resource != resource;
-    let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
-    let asked = approve::answer_text(&row.action, &row.full_resource, args.unwrap_or_default());
+    let types = diff::types_text(&row.tool, &row.action);
+    let args = row.args.as_deref().filter(|_| types || *row.action != *"shell.run");
+    let asked = diff::text_with_args(&row.tool, &row.action, &row.full_resource, args.unwrap_or_default());
     let text = row
         .plan
         .as_deref()
@@ -411,7 +418,8 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
     let title = clip(&row.title, TITLE_WIDTH);
     let about = if title.is_empty() { row.agent.to_string() } else { format!("{}: {title}", row.agent) };
     format!(
-        "{session} call {call}  {action} on {resource}  {word}{left}  {about}{details}",
+        "{session} call {call}  {action} on {resource}{by}  {word}{left}  {about}{details}",
+        by = if types { " (process)" } else { "" },
         session = Styled(DIM, row.session),
         left = time_left(row, now_ms),
         about = Styled(DIM, harmless(&about)),
@@ -478,5 +486,10 @@ mod tests {
                 .all(|part| shown.contains(part)),
             "{shown}"
         );
+        // The text that is typed into a process says nothing without the process.
+        (rows[0].tool, rows[0].action) = ("process".into(), "shell.run".into());
+        rows[0].args = Some("{\"session_id\":\"b\"}".into());
+        let shown = line(&rows[0], 1_000);
+        assert!(shown.contains(" (process)  ") && shown.contains("{\"session_id\":\"b\"}"), "{shown}");
     }
 }

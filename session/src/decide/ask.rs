@@ -13,6 +13,8 @@ use crate::limits::time_after;
 use crate::record::{AnsweredBy, AskVerdict, Park, Record};
 use crate::state::CallPhase;
 
+/// The tool that types into background processes.
+const PROCESS: &str = "process";
 const STALE: Rejection = Rejection::Stale("an approval");
 
 /// Applies an approver's answer. `always` also approves the other calls of the turn that need the same access.
@@ -25,9 +27,10 @@ pub(super) fn on_ask_answered(
     let access = draft.requested_access(call).ok_or(STALE)?;
     let run = draft.run().map(|run| run.no).ok_or(STALE)?;
     draft.reply(Reply::Done(run));
-    // Each proposal needs an approval of its own.
-    let once =
-        verdict == AskVerdict::Always && matches!(draft.state.due.asked.get(&call.ix), Some(CallKind::Propose(_)));
+    // Each proposal needs an approval of its own, and so does each typed text: its access does not name the process.
+    let proposes = matches!(draft.state.due.asked.get(&call.ix), Some(CallKind::Propose(_)));
+    let types = draft.state.call(call).is_some_and(|open_call| *open_call.tool == *PROCESS);
+    let once = verdict == AskVerdict::Always && (proposes || types);
     let verdict = if once { AskVerdict::Allow } else { verdict };
     let alike = if verdict == AskVerdict::Always { draft.similar_asks(call, &access) } else { Vec::new() };
     draft.apply_verdict(call, access, verdict, by);

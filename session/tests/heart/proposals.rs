@@ -1,5 +1,6 @@
 //! Proposals: a planner proposes that another agent continues, and an approver decides.
 
+use crate::asks::asking;
 use crate::given::*;
 use subtend_session::state::OpenAsk;
 
@@ -98,6 +99,20 @@ fn always_approval_covers_only_one_proposal() {
     assert_eq!((recorded_verdict, heart.state.always.len()), (Some(AskVerdict::Allow), 0));
     let heart = heart.then(calls(2, vec![proposal()]));
     assert_eq!(heart.state.phase(), Phase::WaitingMidTurn, "the next plan needs its own approval");
+}
+
+/// The same text in another process, or as a command, needs an approval of its own. The control: another tool.
+#[test]
+fn always_approval_covers_only_one_typed_text() {
+    let answered = |tool: &str| {
+        let mut asked = asking(1, vec![(writes(), Some("yes")), (writes(), Some("yes"))]);
+        let Command::ModelAnswered(answer) = &mut asked else { panic!() };
+        answer.calls.iter_mut().for_each(|call| call.asked.tool = tool.into());
+        let mut heart = Heart::root().then(send(1, "go")).then(asked);
+        (heart.summary(answer_ask(0, AskVerdict::Always, AnsweredBy::Person)), heart.state.always.len())
+    };
+    assert_eq!(answered("process"), ("ask_answered +0 Done > W".to_owned(), 0));
+    assert_eq!(answered("shell"), ("ask_answered ask_answered +0 Done > W".to_owned(), 1));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use subtend_actors::Approval;
 use subtend_actors::event::{Event, EventKind};
-use subtend_session::ids::{CallId, Hash, SessionId, Text, TurnNo};
+use subtend_session::ids::{CallId, SessionId, Text, TurnNo};
 use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::workspace::Workspace;
 use tokio::sync::mpsc;
@@ -281,7 +281,7 @@ fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<
     let around = path.width().saturating_add(action.width()).saturating_add(tool.width()).saturating_add(OTHER_WIDTH);
     let width = columns
         .map_or(RESOURCE_WIDTH, |columns| columns.saturating_sub(around).clamp(MIN_RESOURCE_WIDTH, RESOURCE_WIDTH));
-    let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), width);
+    let resource = first_line(&diff::resource(&approval.action, &approval.resource, &approval.args), width);
     let whole = full_content(approval, workspace).filter(|whole| *whole != resource);
     // The end of a long name may be what tells the tool from another one.
     let name = (*action != *approval.action).then(|| approval.action.to_string());
@@ -290,16 +290,18 @@ fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<
         true => String::new(),
         false => format!("\n\n{}\n", frame_text(&parts.join("\n"), columns)),
     };
-    format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es, [a]lways in this session, [N]o")
+    let always = if diff::types_text(&approval.tool, &approval.action) { "" } else { ", [a]lways in this session" };
+    format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es{always}, [N]o")
 }
 
 /// Returns the full content of the call: its command, its diff or its arguments.
 fn full_content(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
-    if *approval.action == *"shell.run" {
-        return Some(resource(&approval.action, &approval.resource, &approval.args));
-    }
-    if let Some(text) = answer_text(&approval.action, &approval.resource, &approval.args) {
+    let recorded = diff::resource(&approval.action, &approval.resource, &approval.args);
+    if let Some(text) = diff::text_with_args(&approval.tool, &approval.action, &recorded, &approval.args) {
         return Some(text);
+    }
+    if *approval.action == *"shell.run" {
+        return Some(recorded);
     }
     let args = Some(approval.args.trim()).filter(|args| !matches!(*args, "" | "{}"));
     // The arguments of other tools can have these names too, next to ones that a diff does not show.
@@ -309,23 +311,6 @@ fn full_content(approval: &Approval, workspace: Option<&Workspace>) -> Option<St
         .and_then(|workspace| diff::all_lines(&approval.args, workspace))
         .or_else(|| args.map(str::to_owned))
         .or_else(|| Some(approval.resource.to_string()))
-}
-
-/// Returns the question of the server with its form or page, then the call; `None` for other calls.
-pub(crate) fn answer_text(action: &str, resource: &str, args: &str) -> Option<String> {
-    action.starts_with("answer:").then(|| format!("{resource}\n\n{}", args.trim()))
-}
-
-/// Returns the full resource of the call. Records shorten long or misleading commands and add a hash. If the command in
-/// the arguments, or the text that is typed into a process, matches the hash, returns that text.
-pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
-    let text = |name: &str| serde_json::from_str::<Value>(args).ok()?.get(name)?.as_str().map(str::to_owned);
-    let is_recorded = |command: &String| {
-        let mark = format!("({} bytes, {})", command.len(), Hash::of(command.as_bytes()));
-        *command == recorded || recorded.ends_with(&mark)
-    };
-    let mut texts = ["command", "text"].into_iter().filter(|_| action == "shell.run").filter_map(text);
-    texts.find(is_recorded).unwrap_or_else(|| recorded.to_owned())
 }
 
 /// Parses a typed line as a verdict; `None` if it is unclear.
@@ -340,6 +325,7 @@ pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
 
 #[cfg(test)]
 mod tests {
+    use subtend_session::ids::Hash;
     use subtend_session::record::AnsweredBy;
 
     use super::super::super::paint::exact;
@@ -461,6 +447,10 @@ mod tests {
             let text = shown("mcp__db__exec", "mcp:db:exec", attack);
             assert!(text.contains(&format!("\n\n| {attack}\n\nallow?")), "{text}");
         }
+        // The same text in another process does something else, so an answer is for once.
+        let typed = r#"{"action":"input","session_id":"b","text":"*"}"#;
+        let text = shown("process", "shell.run", typed);
+        assert!(text.contains(&format!("\n\n| *\n| \n| {typed}\n\nallow? [y]es, [N]o")), "{text}");
         let long = format!("mcp:db:{}_and_drop", "archive".repeat(8));
         assert!(shown("mcp__db__x", &long, "{\"a\":1}").contains(&format!("\n\n| {long}\n| {{\"a\":1}}\n\nallow?")));
         let text = shown("edit", "fs.write", r#"{"path":"notes.txt","old":"a","new":"b"}"#);

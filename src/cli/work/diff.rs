@@ -1,6 +1,8 @@
 //! Shows the full effect of a call: every line of a command, or all changed lines of a file.
 
 use serde_json::Value;
+use subtend_session::ids::Hash;
+use subtend_tools::background::PROCESS;
 
 /// Maximum size in bytes of a file that is compared with its new content.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -48,6 +50,29 @@ pub(crate) fn all_lines(args: &str, workspace: &subtend_tools::workspace::Worksp
     };
     let lines = old.iter().map(|text| line('-', text)).chain(new.iter().map(|text| line('+', text)));
     Some(std::iter::once(format!("{path}{every}")).chain(lines).collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns the question of the server with its form or page, or the text that is typed into a process, then the arguments
+/// of the call, which name the process; `None` for other calls.
+pub(crate) fn text_with_args(tool: &str, action: &str, resource: &str, args: &str) -> Option<String> {
+    let has_text = action.starts_with("answer:") || types_text(tool, action);
+    has_text.then(|| format!("{resource}\n\n{}", args.trim()))
+}
+
+pub(crate) fn types_text(tool: &str, action: &str) -> bool {
+    action == "shell.run" && tool == PROCESS
+}
+
+/// Returns the full resource of the call. Records shorten long or misleading commands and add a hash. If the command in
+/// the arguments, or the text that is typed into a process, matches the hash, returns that text.
+pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
+    let text = |name: &str| serde_json::from_str::<Value>(args).ok()?.get(name)?.as_str().map(str::to_owned);
+    let is_recorded = |command: &String| {
+        let mark = format!("({} bytes, {})", command.len(), Hash::of(command.as_bytes()));
+        *command == recorded || recorded.ends_with(&mark)
+    };
+    let mut texts = ["command", "text"].into_iter().filter(|_| action == "shell.run").filter_map(text);
+    texts.find(is_recorded).unwrap_or_else(|| recorded.to_owned())
 }
 
 /// Returns the number of lines that an edit adds and removes: `+2 -1`; for a whole file, all its lines.
