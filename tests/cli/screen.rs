@@ -82,7 +82,7 @@ fn u2_u4_asks_are_shown_whole_and_calls_leave_lines() {
     chat.until("/help lists the commands");
     chat.types("go\r");
     let diff = chat.until("allow?").replace('\r', "");
-    assert!(diff.contains("| a.txt\n| -two\n| +2\n| +2.5\n\n"), "{diff}");
+    assert!(diff.contains("| a.txt\n| -two\n| +2\n| +2.5\n|  three\n\n"), "{diff}");
     chat.types("y\r");
     let command = chat.until("allow?").replace('\r', "");
     assert!(command.contains("  edit a.txt (+2 -1)"), "{command}");

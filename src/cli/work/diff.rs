@@ -1,4 +1,4 @@
-//! Shows the full effect of a call: every line of a command, or all changed lines of a file.
+//! Shows the full effect of a call: every line of a command or an edit, or all changed lines of a file.
 
 use serde_json::Value;
 use subtend_session::ids::Hash;
@@ -7,17 +7,17 @@ use subtend_tools::background::PROCESS;
 /// Maximum size in bytes of a file that is compared with its new content.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Returns the changed lines, removed ones first. Common lines at both ends are omitted.
-fn changed_lines<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
+/// Returns the common lines at the start, the removed lines, the added lines, and the common lines at the end.
+fn compared_lines<'a>(old: &'a str, new: &'a str) -> [Vec<&'a str>; 4] {
     // Lines include their line ends, so that a changed line end is a difference.
     let (mut old, mut new): (Vec<_>, Vec<_>) =
         (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
     let same = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
-    (old, new) = (old.split_off(same), new.split_off(same));
-    let same = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-    old.truncate(old.len().saturating_sub(same));
-    new.truncate(new.len().saturating_sub(same));
-    (old, new)
+    let (mut removed, mut added) = (old.split_off(same), new.split_off(same));
+    let same = removed.iter().rev().zip(added.iter().rev()).take_while(|(old, new)| old == new).count();
+    let after = removed.split_off(removed.len().saturating_sub(same));
+    added.truncate(added.len().saturating_sub(same));
+    [old, removed, added, after]
 }
 
 /// Returns the path of a changed file with old and new text. `read` returns the old one if all of it is replaced.
@@ -41,14 +41,19 @@ pub(crate) fn all_lines(args: &str, workspace: &subtend_tools::workspace::Worksp
     let (path, old, new) = texts(&args, |path| workspace.text(path, MAX_FILE_BYTES).ok())?;
     // An edit within a line has no line end of its own, so the notes are left out.
     let within = args.get("old").is_some() && !old.ends_with('\n') && !new.ends_with('\n');
-    let (old, new) = changed_lines(&old, &new);
+    let [mut before, removed, added, mut after] = compared_lines(&old, &new);
+    // The common lines of an edit decide where it applies. Those of a whole file decide nothing.
+    if args.get("old").is_none() {
+        (before, after) = Default::default();
+    }
     let every = if args.get("replace_all") == Some(&Value::Bool(true)) { " (every occurrence)" } else { "" };
     let line = |sign: char, line: &&str| match line.strip_suffix('\n') {
         Some(line) => format!("{sign}{line}"),
         None if within => format!("{sign}{line}"),
         None => format!("{sign}{line} (no line end)"),
     };
-    let lines = old.iter().map(|text| line('-', text)).chain(new.iter().map(|text| line('+', text)));
+    let signed = [(' ', before), ('-', removed), ('+', added), (' ', after)];
+    let lines = signed.iter().flat_map(|(sign, texts)| texts.iter().map(|text| line(*sign, text)));
     Some(std::iter::once(format!("{path}{every}")).chain(lines).collect::<Vec<_>>().join("\n"))
 }
 
@@ -79,8 +84,8 @@ pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
 pub(super) fn count_changes(args: &str) -> Option<String> {
     let args: Value = serde_json::from_str(args).ok()?;
     let (_, old, new) = texts(&args, |_| None)?;
-    let (old, new) = changed_lines(&old, &new);
-    Some(format!("+{} -{}", new.len(), old.len()))
+    let [_, removed, added, _] = compared_lines(&old, &new);
+    Some(format!("+{} -{}", added.len(), removed.len()))
 }
 
 #[cfg(test)]
@@ -96,9 +101,13 @@ mod tests {
         let edit = serde_json::json!({"path": "a", "old": "one\ntwo", "new": "one\n2\n2.5"});
         assert_eq!(
             of(edit.clone()).as_deref(),
-            Some("a\n-two\n+2\n+2.5"),
+            Some("a\n one\n-two\n+2\n+2.5"),
             "the edited part has no line end of its own"
         );
+        // Only the lines around a change say which of several functions it is for. The control: a whole file, below.
+        let attack =
+            serde_json::json!({"path": "a", "old": "def is_admin():\n  no\n#", "new": "def is_admin():\n  yes\n#"});
+        assert_eq!(of(attack).as_deref(), Some("a\n def is_admin():\n-  no\n+  yes\n #"));
         let joins = serde_json::json!({"path": "a", "old": "one\n", "new": "one"});
         assert_eq!(of(joins).as_deref(), Some("a\n-one\n+one (no line end)"));
         assert_eq!(count_changes(&edit.to_string()).as_deref(), Some("+2 -1"));
