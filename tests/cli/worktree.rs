@@ -59,6 +59,24 @@ fn worktrees_are_created_in_a_relative_data_directory() {
     }
 }
 
+/// The file of the workspace says nothing about the one in a worktree. The control: a child in the workspace itself.
+#[test]
+fn write_in_a_worktree_is_shown_with_all_its_lines() {
+    for (more, expected) in
+        [(isolated(), "| a.txt\n| +one\n| +two\n| +child\n\n"), (json!({}), "| a.txt\n| +child\n\n")]
+    {
+        let user = User::new();
+        repository(&user);
+        let steps = [writes("a.txt", "one\ntwo\nchild\n"), json!({"text": "done"})];
+        let model = delegating_model(&user, &more, &steps);
+        let mut run = TerminalSession::at_terminal(&user, &["run", "--model", &model, "--ask", "fs.write", "go"]);
+        let question = run.until("allow?").replace('\r', "");
+        assert!(question.contains(expected), "{question}");
+        run.types("n\n");
+        run.wait_for_exit();
+    }
+}
+
 fn worktrees(user: &User) -> Vec<Value> {
     user.json(&["worktree", "list", "--json"]).as_array().expect("an array").clone()
 }

@@ -334,11 +334,10 @@ impl Work<'_> {
         let Some(first) = waiting.first(&listed.iter().map(ListedCall::id).collect::<Result<Vec<_>, _>>()?) else {
             return Ok(None);
         };
-        let home: Value = self.connection.get(&format!("/v1/sessions/{root}")).await?;
-        // If the directory cannot be opened, no diff is shown.
-        let workspace =
-            home.get("workspace").and_then(Value::as_str).and_then(|path| Workspace::open(Path::new(path)).ok());
-        listed.swap_remove(first).question(workspace.as_ref()).map(Some)
+        let call = listed.swap_remove(first);
+        let records: Value = self.connection.get(&format!("/v1/sessions/{}/records?limit=1", call.id()?.0)).await?;
+        let created = records.pointer("/0/record/session_created");
+        call.question(created.and_then(compared_directory).as_ref()).map(Some)
     }
 
     async fn answer(&mut self, line: &str, approver: &mut Option<TerminalApprover>) -> Result<(), Fail> {
@@ -356,6 +355,14 @@ impl Work<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the directory whose files a session replaces. `None` if it cannot be opened, or if the session uses a worktree, whose files may
+/// be other ones: then no diff is shown.
+fn compared_directory(created: &Value) -> Option<Workspace> {
+    let shared = created.get("worktree").is_none_or(Value::is_null);
+    let path = created.get("workspace").and_then(Value::as_str).filter(|_| shared)?;
+    Workspace::open(Path::new(path)).ok()
 }
 
 /// Waits for the end of a run; `None` if it is never opened.
