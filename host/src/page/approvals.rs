@@ -7,13 +7,20 @@ use subtend_session::ids::SessionId;
 use subtend_tools::escape::exact;
 
 use super::live::{self, Changes, Fragment, Swap};
-use super::{PageFrame, Refusal, diff, entries, html, render_fragment, words};
-use crate::api::approvals;
+use super::{PageFrame, Refusal, bounds, diff, entries, html, render_fragment, words};
+use crate::api::approvals::{self, OpenApproval};
 use crate::host::Host;
 use crate::problem::Problem;
 
-pub(super) struct Ask {
-    pub(super) session: SessionId,
+/// Maximum size in bytes of the HTML of all cards of a view.
+const MAX_CARDS_BYTES: usize = 4 << 20;
+/// Maximum size in bytes of the shown part of a call that is too long.
+const MAX_PART_BYTES: usize = 4 << 10;
+
+#[derive(Template)]
+#[template(path = "asks.html")]
+struct Ask {
+    session: SessionId,
     path: String,
     agent: String,
     title: String,
@@ -28,12 +35,8 @@ pub(super) struct Ask {
     diff: Option<String>,
     plan: Option<String>,
     digest: String,
-}
-
-#[derive(Template)]
-#[template(path = "asks.html")]
-struct Cards<'a> {
-    asks: &'a [Ask],
+    /// False if only a part is shown: then the call cannot be approved here.
+    whole: bool,
 }
 
 #[derive(Template)]
@@ -43,32 +46,64 @@ struct ApprovalsPage {
     cards: String,
 }
 
-/// Reads the waiting calls, oldest first.
-pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
+/// Returns the cards of the waiting calls, oldest first, and the number of all waiting calls. With `only`, the cards are those of that
+/// session.
+pub(super) async fn cards(host: &Host, only: Option<SessionId>) -> Result<(String, usize), Problem> {
     let open = approvals::open_approvals(host).await?;
-    let ask = |approvals::OpenApproval { approval: of, run, head }| Ask {
-        agent: exact(&head.agent),
-        title: exact(&words::clip(&head.title, 80)),
-        deadline_ms: of.deadline_ms,
-        until: of.deadline_ms.map(words::utc_text).unwrap_or_default(),
-        digest: approvals::digest(&of, run),
-        session: of.session,
-        run: run.0,
-        call: of.call.to_string(),
-        diff: diff::of_call(&of.tool, &of.args),
-        // Shown in full, with invisible characters made visible, so that the user approves the exact content.
-        args: exact(&entries::pretty(&of.args)),
-        path: exact(&of.path),
-        tool: exact(&of.tool),
-        action: exact(&of.action),
-        resource: exact(&of.resource),
-        plan: of.plan.map(|plan| super::markdown::render(&exact(&plan))),
-    };
-    Ok(open.into_iter().map(ask).collect())
+    let (all, mut html) = (open.len(), String::new());
+    let wanted: Vec<_> = open.iter().filter(|of| only.is_none_or(|only| of.approval.session == only)).collect();
+    for (shown, open) in wanted.iter().enumerate() {
+        let card = card(open);
+        if html.len().saturating_add(card.len()) > MAX_CARDS_BYTES {
+            let left = words::count(wanted.len().saturating_sub(shown) as u64, "further call");
+            let note = [
+                "<p class=\"dim\">Too long to be shown here: ",
+                &left,
+                ". <code>subtend approvals</code> lists all.</p>",
+            ];
+            html.push_str(&note.concat());
+            break;
+        }
+        html.push_str(&card);
+    }
+    Ok((html, all))
 }
 
-pub(super) fn cards(asks: &[Ask]) -> String {
-    render_fragment(&Cards { asks })
+/// Returns the card of a call. One that is too long has the beginning of its arguments, and no button that approves it.
+fn card(open: &OpenApproval) -> String {
+    let of = &open.approval;
+    let bytes = of.args.len().saturating_add(of.resource.len());
+    let args = (bytes <= bounds::MAX_MESSAGE_BYTES).then(|| entries::pretty(&of.args));
+    let args = args.filter(|args| args.len() <= bounds::MAX_ENTRY_BYTES);
+    let whole = args.map(|args| render_fragment(&Ask::new(open, Some(&args))));
+    let fits = whole.filter(|html| html.len() <= bounds::MAX_ENTRY_BYTES);
+    fits.unwrap_or_else(|| render_fragment(&Ask::new(open, None)))
+}
+
+impl Ask {
+    /// Creates a card with these arguments; without them, one with a part of the call.
+    fn new(OpenApproval { approval: of, run, head }: &OpenApproval, args: Option<&str>) -> Self {
+        let part = |text: &str| exact(&bounds::clip(text, MAX_PART_BYTES));
+        Self {
+            agent: exact(&head.agent),
+            title: exact(&words::clip(&head.title, 80)),
+            deadline_ms: of.deadline_ms,
+            until: of.deadline_ms.map(words::utc_text).unwrap_or_default(),
+            digest: approvals::digest(of, *run),
+            session: of.session,
+            run: run.0,
+            call: of.call.to_string(),
+            diff: args.and_then(|_| diff::of_call(&of.tool, &of.args)),
+            // Invisible characters are made visible, so that the user approves the exact content.
+            args: args.map_or_else(|| part(&of.args), exact),
+            path: exact(&of.path),
+            tool: exact(&of.tool),
+            action: exact(&of.action),
+            resource: args.map_or_else(|| part(&of.resource), |_| exact(&of.resource)),
+            plan: of.plan.as_ref().filter(|_| args.is_some()).map(|plan| super::markdown::render(&exact(plan))),
+            whole: args.is_some(),
+        }
+    }
 }
 
 pub(super) fn badge(asks: usize) -> Fragment {
@@ -77,7 +112,7 @@ pub(super) fn badge(asks: usize) -> Fragment {
 }
 
 pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
-    let cards = cards(&asks(&host).await?);
+    let (cards, _) = cards(&host, None).await?;
     html(&ApprovalsPage { frame: PageFrame::new(&host, "Approvals", "approvals").await, cards })
 }
 
@@ -85,8 +120,8 @@ struct LiveApprovals;
 
 impl live::LiveView for LiveApprovals {
     async fn changed(&mut self, host: &Host, _: &Changes) -> Result<Vec<Fragment>, Problem> {
-        let asks = asks(host).await?;
-        Ok(vec![Fragment::new("cards", cards(&asks), Swap::Inner), badge(asks.len())])
+        let (cards, all) = cards(host, None).await?;
+        Ok(vec![Fragment::new("cards", cards, Swap::Inner), badge(all)])
     }
 }
 

@@ -16,7 +16,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{Lane, Record};
 use subtend_session::state::Phase;
 
-use super::approvals::{self, Ask};
+use super::approvals;
 use super::entries::{self, Item, NewestItems};
 use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
@@ -144,13 +144,11 @@ impl TranscriptRead {
             Err(_) => Some(WorktreeLine { state: worktree::damaged(), branch: String::new() }),
         };
         let transcript = transcript(host, id, None)?;
-        let mut asks: Vec<Ask> = approvals::asks(host).await?;
-        let all_asks = asks.len();
-        asks.retain(|ask| ask.session == id);
+        let (asks, all_asks) = approvals::cards(host, Some(id)).await?;
         Ok(Self {
             head: render_fragment(&ConversationHead::new(host, &transcript, worktree)?),
             newest: entries::newest(runtime, &transcript, &alternatives, most),
-            asks: approvals::cards(&asks),
+            asks,
             all_asks,
             queue: render_fragment(&Queue {
                 id,

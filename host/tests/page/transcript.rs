@@ -84,6 +84,35 @@ async fn approval_shows_the_whole_call_and_applies_once() {
     finish(host, app).await;
 }
 
+/// The control: a short call is shown in full and can be approved.
+#[tokio::test]
+async fn approvals_of_long_calls_are_bounded() {
+    let (host, app) = hosted().await;
+    let mut ids = Vec::new();
+    // A character that is named takes 16 bytes of HTML.
+    for count in std::iter::once(300_000).chain([30_000; 10]) {
+        let input = format!("make {}", "\u{7f}".repeat(count));
+        let opened = post(&app, "/v1/sessions", &json!({"input": {"text": input}})).await.json();
+        ids.push(opened["session"]["id"].as_str().expect("an id").to_owned());
+        while get(&app, "/v1/approvals").await.json().as_array().map(Vec::len) != Some(ids.len()) {
+            tokio::task::yield_now().await;
+        }
+    }
+    let long = card(&app).await;
+    assert!(long.len() < 200_000 && long.contains(&format!("subtend approvals {}</code>", ids[0])), "{}", long.len());
+    let buttons = ["allow", "always", "deny"].map(|verdict| long.contains(&format!("value=\"{verdict}\"")));
+    assert_eq!(buttons, [false, false, true]);
+    let page = get(&app, "/approvals").await.body;
+    let shown = page.matches("class=\"entry ask\"").count();
+    assert!(page.len() < 5 << 20 && shown > 2, "{} {shown}", page.len());
+    assert!(page.contains(&format!("Too long to be shown here: {} further calls. ", ids.len() - shown)), "{shown}");
+    let page = get(&app, &format!("/s/{}", ids[10])).await.body;
+    let own = ["class=\"entry ask\"", "value=\"allow\"", "value=\"always\""].map(|part| page.matches(part).count());
+    assert_eq!(own, [1, 1, 1]);
+    drop(app);
+    end(host).await;
+}
+
 #[tokio::test]
 async fn queued_message_is_shown_and_removed() {
     let (host, app) = hosted().await;
