@@ -128,7 +128,7 @@ pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
     let own = settings::user_path(settings::SKILLS).map(|folder| (folder, "~/.config/subtend/skills".to_owned()));
     let shared = settings::shared_skills().filter(|folder| settings::is_own(folder));
     let shared = shared.map(|folder| (folder, "~/.agents/skills".to_owned()));
-    let of_products = settings::products().into_iter().flat_map(|(product, home)| {
+    let of_products = settings::all_products().into_iter().flat_map(|(product, home)| {
         let shown = move |folder: &&str| format!("~/{}/{folder}", product.folder());
         product.skill_folders().iter().map(move |folder| (home.join(folder), shown(folder)))
     });

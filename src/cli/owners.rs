@@ -22,7 +22,7 @@ pub(crate) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathB
     };
     checked().map_err(|unsafe_path| match unsafe_path {
         UnsafePath::Owned(what) => format!("{what}: {ADVICE}"),
-        UnsafePath::Writable(what) => format!("{what}: remove their access (chmod go-w), or {OTHER_DIR_ADVICE}"),
+        UnsafePath::Writable { what, .. } => format!("{what}: remove their access (chmod go-w), or {OTHER_DIR_ADVICE}"),
         UnsafePath::TooManyFiles(what) => what,
     })
 }
@@ -34,24 +34,47 @@ pub(crate) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathB
 /// A text with the path, its owner, and a remedy.
 #[cfg(unix)]
 pub(crate) fn check_settings(path: &Path, deep: bool) -> Result<(), String> {
-    let owners = Owners::of_this_process();
-    let checked = match owners.resolve(path, None) {
-        Ok(Some((at, found))) => {
-            let mut left = if deep { MAX_SETTINGS } else { 0 };
-            owners.check_settings_tree(&at, &found, &mut left)
-        }
-        Ok(None) => Ok(()),
-        Err(unsafe_path) => Err(unsafe_path),
-    };
-    checked.map_err(|unsafe_path| match unsafe_path {
+    Owners::of_this_process().check_settings(path, deep).map_err(|unsafe_path| match unsafe_path {
         UnsafePath::Owned(what) => {
             format!("{what}. Change its owner to the user of this process (chown) if you trust its content")
         }
-        UnsafePath::Writable(what) => format!("{what}. Remove their access (chmod go-w)"),
+        UnsafePath::Writable { what, .. } => format!("{what}. Remove their access (chmod go-w)"),
         UnsafePath::TooManyFiles(what) => {
             format!("{what}. Move files that are not part of the configuration elsewhere")
         }
     })
+}
+
+/// Refuses a file or directory of the configuration that this user owns, or that lies in a directory of this user, if the
+/// mode denies this user to read it, or (if `unshared`) allows others to write it. A sandboxed command may change modes,
+/// so such a path must not count as missing.
+///
+/// # Errors
+/// A text with the path and the command that corrects its mode.
+#[cfg(unix)]
+pub(crate) fn check_own_mode(path: &Path, deep: bool, unshared: bool) -> Result<(), String> {
+    let owners = Owners::of_this_process();
+    let shown = path.display();
+    if let Some((at, mend)) = owners.closed_by_mode(path) {
+        return Err(format!("{shown} cannot be read, because of the mode of {}. {mend}", at.display()));
+    }
+    let checked = if unshared { owners.check_settings(path, deep) } else { Ok(()) };
+    match checked {
+        Err(UnsafePath::Writable { what, path: at, is_own: true }) if path.symlink_metadata().is_ok() => {
+            Err(format!("{shown} is not used: {what}. Check its content. {}", mend(&at)))
+        }
+        Ok(()) | Err(UnsafePath::Owned(_) | UnsafePath::Writable { .. } | UnsafePath::TooManyFiles(_)) => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn mend(path: &Path) -> String {
+    format!("Correct it with `chmod {} {}`", if path.is_dir() { "700" } else { "600" }, path.display())
+}
+
+#[cfg(not(unix))]
+pub(crate) fn check_own_mode(_: &Path, _: bool, _: bool) -> Result<(), String> {
+    Ok(())
 }
 
 #[cfg(not(unix))]
@@ -90,7 +113,7 @@ const OVERFLOW_UID: u32 = 65_534;
 #[cfg(unix)]
 enum UnsafePath {
     Owned(String),
-    Writable(String),
+    Writable { what: String, path: PathBuf, is_own: bool },
     TooManyFiles(String),
 }
 
@@ -155,6 +178,23 @@ impl Owners {
         Ok(found.map(|found| (at, found)))
     }
 
+    /// Returns the path of this user that denies this process to read `path`, and how to correct its mode.
+    fn closed_by_mode(&self, path: &Path) -> Option<(PathBuf, String)> {
+        use std::os::unix::fs::MetadataExt as _;
+        if rustix::fs::access(path, rustix::fs::Access::READ_OK) != Err(rustix::io::Errno::ACCESS) {
+            return None;
+        }
+        let mut path = std::path::absolute(path).ok()?;
+        for _ in 0..MAX_LINKS {
+            let at = path.ancestors().find(|at| at.symlink_metadata().is_ok())?;
+            let Ok(target) = at.read_link() else {
+                return (at.symlink_metadata().ok()?.uid() == self.user).then(|| (at.to_owned(), mend(at)));
+            };
+            path = at.parent()?.join(target).join(path.strip_prefix(at).ok()?);
+        }
+        None
+    }
+
     fn is_trusted_owner(&self, owner: u32) -> bool {
         owner == self.user || owner == 0 || (owner == OVERFLOW_UID && self.has_unmapped)
     }
@@ -188,7 +228,7 @@ impl Owners {
         }
         let (shown, mode) = (path.display(), found.mode() & 0o7777);
         let what = format!("other users can write {shown} (mode {mode:o}), and so replace its content");
-        Err(UnsafePath::Writable(what))
+        Err(UnsafePath::Writable { what, path: path.to_owned(), is_own: found.uid() == self.user })
     }
 
     fn check_link(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
@@ -204,6 +244,11 @@ impl Owners {
     fn other_owner(&self, path: &Path, owner: u32) -> UnsafePath {
         let (shown, user) = (path.display(), self.user);
         UnsafePath::Owned(format!("{shown} belongs to user {owner}, and this process runs as user {user}"))
+    }
+
+    fn check_settings(&self, path: &Path, deep: bool) -> Result<(), UnsafePath> {
+        let Some((at, found)) = self.resolve(path, None)? else { return Ok(()) };
+        self.check_settings_tree(&at, &found, &mut if deep { MAX_SETTINGS } else { 0 })
     }
 
     /// Checks a file or directory of the configuration, and up to `left` files in it. Links are resolved, and their targets checked.

@@ -40,6 +40,17 @@ pub(crate) fn user_path(name: &str) -> Option<PathBuf> {
     unchecked_user_path(name).filter(|path| is_own(path))
 }
 
+/// Returns a file next to the user's configuration that may restrict agents, unless another user owns it.
+///
+/// # Errors
+/// [`Fail::Usage`] if the mode of a path of this user prevents its use.
+pub(crate) fn restricting_path(name: &str) -> Result<Option<PathBuf>, Fail> {
+    if let Some(path) = unchecked_user_path(name) {
+        owners::check_own_mode(&path, true, true).map_err(Fail::Usage)?;
+    }
+    Ok(user_path(name))
+}
+
 /// Returns a path next to the user's configuration, for writing.
 ///
 /// # Errors
@@ -87,21 +98,32 @@ fn parts(product: Product, home: &Path) -> impl Iterator<Item = (PathBuf, bool)>
 }
 
 /// Returns a warning for each file of the user that is left out, for example because another user owns it.
-fn ignored_file_warnings() -> Vec<Warning> {
+///
+/// # Errors
+/// [`Fail::Usage`] if the mode of this user's own file hides where it leads, or leaves out agents.
+fn ignored_file_warnings() -> Result<Vec<Warning>, Fail> {
     let names = [FILE, TRUSTED, KNOWN_TOOLS, LOGINS].into_iter().chain(PROMPTS);
     let shared = shared_skills();
-    let of_products = all_products().into_iter().flat_map(|(product, home)| parts(product, &home).collect::<Vec<_>>());
+    let of_products = all_products().into_iter().flat_map(|(product, home)| {
+        let restricts = product.agent_folders().iter().any(|folder| home.join(folder).exists());
+        parts(product, &home).map(move |(path, deep)| (path, deep, restricts)).collect::<Vec<_>>()
+    });
     let mut reasons = BTreeSet::new();
-    let own = names.filter_map(unchecked_user_path).chain(shared).map(|path| (path, true));
-    let refused = own.chain(of_products).filter_map(|(path, deep)| {
+    let own = names.filter_map(unchecked_user_path).chain(shared).map(|path| (path, true, false));
+    let all: Vec<_> = own.chain(of_products).collect();
+    for (path, deep, restricts) in &all {
+        owners::check_own_mode(path, *deep, *restricts).map_err(Fail::Usage)?;
+    }
+    let refused = all.into_iter().filter_map(|(path, deep, _)| {
         let why = path.symlink_metadata().ok().and_then(|_| owners::check_settings(&path, deep).err())?;
         let message = format!("left out: {why}");
         reasons.insert(why).then_some(Warning { origin: Origin::User(path), message })
     });
-    refused.collect()
+    Ok(refused.collect())
 }
 
-fn all_products() -> Vec<(Product, PathBuf)> {
+/// Returns the user's folders of other products, even if other users can write them.
+pub(crate) fn all_products() -> Vec<(Product, PathBuf)> {
     let Ok(base) = etcetera::choose_base_strategy() else { return Vec::new() };
     let directory_of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = |product: Product| match product {
@@ -115,7 +137,7 @@ fn all_products() -> Vec<(Product, PathBuf)> {
 /// Loads the configuration for a workspace. The workspace's own file is included if the workspace is trusted.
 pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> {
     let (mut layers, mut unreadable) = (Vec::new(), None);
-    if let Some(path) = user_file() {
+    if let Some(path) = restricting_path(FILE)? {
         match read(&path) {
             // An unreadable home, for example under `sudo`, must not block the command.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -144,7 +166,7 @@ pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> 
     let variables = std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("SUBTEND_"));
     layers.push(Layer::variables(variables.map(|(name, value)| (name, value.to_string_lossy().into_owned())))?);
     let mut loaded = Loaded::of(layers)?;
-    loaded.warnings.extend(unreadable.into_iter().chain(ignored_file_warnings()).chain(linked));
+    loaded.warnings.extend(unreadable.into_iter().chain(ignored_file_warnings()?).chain(linked));
     Ok(loaded)
 }
 

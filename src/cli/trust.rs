@@ -284,7 +284,7 @@ impl UntrustedFiles {
 pub(crate) fn files_below(workspace: &Path) -> Result<Vec<PathBuf>, Fail> {
     let is_below = |answer: &&TrustAnswer| {
         let path = Path::new(&answer.path);
-        answer.trusted && path != workspace && path.starts_with(workspace) && answer.is_same()
+        answer.trusted && path != workspace && path.starts_with(workspace) && answer.may_be_same()
     };
     Ok(TrustAnswer::read_all()?.iter().filter(is_below).flat_map(TrustAnswer::files).collect())
 }

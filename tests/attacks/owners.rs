@@ -2,9 +2,12 @@
 //! keys, at servers that the attacker chooses.
 
 use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::cli::call::{RunningCommand, User};
+use subtend_tools::sandbox::{self, SandboxStrength};
+
+use crate::cli::call::{Command, CommandOutput, RunningCommand, Stdio, User, json, no_forks};
 
 /// The user `nobody`, who exists on every Linux.
 const NOBODY: u32 = 65_534;
@@ -165,9 +168,11 @@ fn store_in_a_sticky_directory_is_used() {
 
 /// The configuration of another user names programs that would start as this user, for example as a superuser whose
 /// HOME belongs to that user. The control: the same files, closed and of this user.
+///
+/// A command of an agent may open a file of this user to others. So if it restricts agents, nothing starts without it.
 #[test]
 fn configuration_of_another_user_is_ignored() {
-    const ATTACKS: [(&str, &str); 13] = [
+    const ATTACKS: [(&str, &str); 14] = [
         ("owner", ""),
         ("owner", "subtend"),
         ("owner", "subtend/subtend.yaml"),
@@ -180,6 +185,7 @@ fn configuration_of_another_user_is_ignored() {
         ("mode", "claude/agents/planted-agent.md"),
         ("mode", "subtend"),
         ("mode", "subtend/subtend.yaml"),
+        ("mode", "subtend/trusted.json"),
         ("link", "subtend"),
     ];
     for (attack, path) in ATTACKS {
@@ -226,6 +232,11 @@ fn configuration_of_another_user_is_ignored() {
                 lchown(&planted, Some(NOBODY), Some(NOBODY)).expect("root may");
             }
         }
+        if attack == "mode" && path != "subtend/skills/planted-skill" {
+            let model = user.script_named("hello", "Hello.");
+            assert_refused(&call(&["run", "--store", "memory", "--model", &model, "hi"]), &planted);
+            continue;
+        }
         let left = match path {
             "" => [false; 4],
             "subtend" => [false, false, false, true],
@@ -241,6 +252,97 @@ fn configuration_of_another_user_is_ignored() {
             "{attack} {path}: {warned}"
         );
     }
+}
+
+fn assert_refused(done: &CommandOutput, path: &Path) {
+    let (path, chmod) = (path.display().to_string(), "chmod ");
+    let is_named = done.err.contains(&path) && done.err.contains(chmod);
+    assert!(done.code == Some(2) && is_named, "{path}: {done:?}");
+}
+
+/// Calls the command as a user whom modes bind: for a superuser, `nobody` runs a copy, and owns all files.
+fn call_as_ordinary_user(user: &User, args: &[&str]) -> CommandOutput {
+    let mut command = user.command(args);
+    if is_root() {
+        let home = user.workspace().parent().expect("a home").to_owned();
+        let program = home.join("subtend");
+        if !program.exists() {
+            // A process forked meanwhile would keep the copy open for writing.
+            let _alone = no_forks();
+            std::fs::copy(command.get_program(), &program).expect("a copy");
+        }
+        all(&home).iter().for_each(|path| lchown(path, Some(NOBODY), Some(NOBODY)).expect("root may"));
+        let mut other = Command::new(program);
+        other.args(command.get_args()).current_dir(user.workspace()).uid(NOBODY).gid(NOBODY);
+        other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("HOME", home);
+        other.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command = other;
+    }
+    command.env_remove("SUBTEND_TRUST");
+    RunningCommand::start(command, "").done()
+}
+
+/// A command of an agent may close what this user owns. Then nothing starts: rules, trust, agents that deny, and links
+/// would count as missing. The control: the same files, opened again.
+#[test]
+fn closed_configuration_does_not_count_as_missing() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let file = |path: &str, text: &str| {
+        let path = user.workspace().with_file_name(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, text).expect("a file");
+    };
+    file("config/subtend/subtend.yaml", "limits: {turns: 7}\n");
+    for path in ["config/claude/agents/own.md", "workspace/.subtend/agents/other.md", "workspace/.claude/agents/c.md"] {
+        file(path, "---\nname: own\ndescription: Works.\n---\nWork.\n");
+    }
+    let trusted = call_as_ordinary_user(&user, &["trust", "--yes"]);
+    assert_eq!(trusted.code, Some(0), "{trusted:?}");
+    let run = || call_as_ordinary_user(&user, &["run", "--store", "memory", "--model", &model, "hi"]);
+    for (path, closed) in [
+        ("config/subtend/subtend.yaml", 0),
+        ("config/subtend/trusted.json", 0),
+        ("config/subtend", 0),
+        ("config/subtend", 0o600),
+        ("config/claude", 0),
+        ("config/claude/agents", 0),
+    ] {
+        let path = user.workspace().with_file_name(path);
+        let open = mode(&path);
+        allow(&path, closed);
+        let refused = run();
+        allow(&path, open);
+        assert_refused(&refused, &path);
+        assert_eq!(run().code, Some(0), "the control");
+    }
+}
+
+/// A directory below the workspace stays trusted, and so protected, while a directory above it is closed. The control:
+/// one that is not trusted.
+#[test]
+fn trusted_directory_below_a_closed_one_is_protected() {
+    if !sandbox::probe().is_ok_and(|strength| strength == SandboxStrength::FilesAndNetwork) {
+        return;
+    }
+    let user = User::new();
+    let paths = ["trusted/below/subtend.yaml", "other/below/subtend.yaml"];
+    paths.iter().for_each(|path| user.file(path, "limits: {turns: 7}\n"));
+    let trusted = call_as_ordinary_user(&user, &["trust", "--yes", "trusted/below"]);
+    assert_eq!(trusted.code, Some(0), "{trusted:?}");
+    ["trusted", "other"].iter().for_each(|dir| allow(&user.workspace().join(dir), 0));
+    let shell = |command: String| json!({"calls": [{"tool": "shell", "args": {"command": command}}]});
+    let write = |path: &str| json!({"calls": [{"tool": "write", "args": {"path": path, "content": "spoiled"}}]});
+    let opened = [shell("chmod 755 trusted other".to_owned())];
+    let written = paths.iter().flat_map(|path| [write(path), shell(format!("echo spoiled > {path}"))]);
+    let steps: Vec<_> = opened.into_iter().chain(written).chain([json!({"text": "done"})]).collect();
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let args =
+        ["run", "--json", "--store", "memory", "--model", &model, "--allow", "fs.*", "--allow", "shell.run", "go"];
+    let done = call_as_ordinary_user(&user, &args);
+    let spoiled = paths
+        .map(|path| std::fs::read_to_string(user.workspace().join(path)).is_ok_and(|text| text.contains("spoiled")));
+    assert_eq!(spoiled, [false, true], "{done:?}");
 }
 
 /// A replaced file may be setuid, or writable by others. The control: other bits of the user's own file are kept.

@@ -96,7 +96,7 @@ impl TrustAnswer {
 
     /// Returns all answers; empty without a home directory.
     pub(super) fn read_all() -> Result<Vec<Self>, Fail> {
-        let Some(file) = settings::user_path(FILE) else { return Ok(Vec::new()) };
+        let Some(file) = settings::restricting_path(FILE)? else { return Ok(Vec::new()) };
         let wrong = |why: String| {
             Fail::Usage(format!(
                 "{} cannot be read: {why}; correct it, or remove it and answer the question again",
@@ -116,6 +116,14 @@ impl TrustAnswer {
     pub(super) fn is_same(&self) -> bool {
         self.applies_to(identity(Path::new(&self.path)).as_deref())
     }
+
+    /// Returns false if the directory is known to be gone or replaced. A command may have closed a directory above it.
+    pub(super) fn may_be_same(&self) -> bool {
+        match Path::new(&self.path).metadata() {
+            Ok(found) => identity_in(&found).is_none_or(|identity| identity == self.identity),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
 }
 
 fn write_all(all: &[TrustAnswer]) -> Result<(), Fail> {
@@ -129,9 +137,12 @@ const UNKNOWN: &str = "unknown";
 /// Returns inode and creation time, which differ for a replaced directory. Returns `None` if the file system does not
 /// record creation times, because inodes are reused.
 fn identity(path: &Path) -> Option<String> {
-    let metadata = path.metadata().ok()?;
+    identity_in(&path.metadata().ok()?)
+}
+
+fn identity_in(metadata: &std::fs::Metadata) -> Option<String> {
     #[cfg(unix)]
-    let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
+    let inode = std::os::unix::fs::MetadataExt::ino(metadata);
     #[cfg(not(unix))]
     let inode = 0_u64;
     identity_of(inode, metadata.created())
