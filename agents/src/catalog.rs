@@ -41,6 +41,7 @@ pub struct Catalog {
     agents: BTreeMap<Text, Arc<Manifest>>,
     problems: Vec<AgentProblem>,
     refused: BTreeSet<String>,
+    unread: Option<AgentProblem>,
     /// The product whose files are currently read.
     reading: Option<Product>,
     links: HardLinks,
@@ -214,6 +215,12 @@ impl Catalog {
         &self.problems
     }
 
+    /// Returns the first folder or file that the operating system did not let this process read. It may restrict any agent, also a
+    /// built-in one, so a host should not start with this catalog.
+    pub fn unread(&self) -> Option<&AgentProblem> {
+        self.unread.as_ref()
+    }
+
     /// Returns why the file of the agent `name` is refused; `None` if the agent exists or has no file.
     pub fn refusal(&self, name: &str) -> Option<String> {
         let is_refused = |problem: &&AgentProblem| {
@@ -250,7 +257,7 @@ impl Catalog {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             Err(error) if depth == 0 && error.kind() == std::io::ErrorKind::NotFound => return,
-            Err(error) => return self.refuse(folder, format!("cannot be listed: {error}")),
+            Err(error) => return self.refuse_unread(folder, format!("cannot be listed: {error}")),
         };
         for entry in entries {
             if self.entries >= MAX_ENTRIES {
@@ -263,7 +270,7 @@ impl Catalog {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
-                    self.refuse(folder, format!("cannot be listed to its end: {error}"));
+                    self.refuse_unread(folder, format!("cannot be listed to its end: {error}"));
                     continue;
                 }
             };
@@ -290,14 +297,14 @@ impl Catalog {
                     self.refuse_agent(&path, &stem, "is not a regular file: replace it with one".to_owned());
                 }
                 Ok(_) => {}
-                Err(error) => self.refuse(&path, format!("cannot be inspected: {error}")),
+                Err(error) => self.refuse_unread(&path, format!("cannot be inspected: {error}")),
             }
         }
     }
 
     fn read(&mut self, path: &Path) {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let text = match self.budget.read(path, self.links) {
+        let text = match self.read_file(path) {
             Ok(text) => text,
             Err(message) => return self.refuse_agent(path, &stem, message),
         };
@@ -317,6 +324,14 @@ impl Catalog {
             }
             None => self.insert_parsed(path, parsed),
         }
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<String, String> {
+        let text = self.budget.read(path, self.links);
+        if let Some(message) = text.as_ref().err().filter(|message| message.starts_with(UNREAD)) {
+            self.keep_unread(path, message.clone());
+        }
+        text
     }
 
     fn insert_parsed(&mut self, path: &Path, parsed: Parsed) {
@@ -341,6 +356,16 @@ impl Catalog {
 
     fn refuse(&mut self, path: &Path, message: String) {
         self.report(path, ProblemKind::Refused, message);
+    }
+
+    fn refuse_unread(&mut self, path: &Path, message: String) {
+        self.keep_unread(path, message.clone());
+        self.refuse(path, message);
+    }
+
+    fn keep_unread(&mut self, path: &Path, message: String) {
+        let (path, kind, product) = (path.to_owned(), ProblemKind::Refused, self.reading);
+        self.unread.get_or_insert(AgentProblem { path, kind, product, message });
     }
 
     fn warn(&mut self, path: &Path, message: String) {
@@ -407,6 +432,9 @@ fn has_other_names(_: &fs::Metadata) -> bool {
     false
 }
 
+/// The start of the message about a file that the operating system did not let this process read.
+const UNREAD: &str = "cannot be read: ";
+
 const LEASED: &str = "another process holds a lease on it (F_SETLEASE). End that process, or retry in a minute";
 
 /// Opens a file without waiting while another process holds a lease on it.
@@ -428,9 +456,9 @@ fn open_nonblocking(path: &Path) -> std::io::Result<fs::File> {
 pub(crate) fn read_bounded(path: &Path, links: HardLinks) -> Result<String, String> {
     let cannot = |error: std::io::Error| {
         if error.kind() == ErrorKind::WouldBlock {
-            return format!("cannot be read: {LEASED}");
+            return format!("{UNREAD}{LEASED}");
         }
-        format!("cannot be read: {error}")
+        format!("{UNREAD}{error}")
     };
     let mut bytes = Vec::new();
     let file = open_nonblocking(path).map_err(cannot)?;

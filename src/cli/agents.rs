@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     }
     let workspace = workspace::open(&args.workspace)?;
     let trust = Trust::decide_and_warn(&workspace)?;
-    let catalog = trust.catalog(&workspace);
+    let catalog = trust.catalog(&workspace)?;
     let agent = args.name.as_deref().map(|name| lookup::find_agent(&catalog, name)).transpose()?;
     let loaded = settings::load(&workspace, trust)?;
     let mut problems =

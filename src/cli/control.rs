@@ -30,7 +30,7 @@ pub(crate) async fn begin(journal: Journal, place: &StoreLocation) -> Result<Hos
     });
     let workspace = workspace::open(".".as_ref())?;
     let builder = Runtime::builder()
-        .catalog(Trust::decide(&workspace)?.catalog(&workspace))
+        .catalog(Trust::decide(&workspace)?.catalog(&workspace)?)
         .workspace(workspace)
         .options(Options { resumes: false, ..Options::default() })
         .tools(Registry::builder().build())

@@ -110,9 +110,9 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
 fn agents(folder: &Path) -> Result<Finding, Fail> {
     let workspace = workspace::open(folder)?;
     let trust = Trust::decide_and_warn(&workspace)?;
-    let catalog = trust.catalog(&workspace);
-    let loaded = match settings::load(&workspace, trust) {
-        Ok(loaded) => loaded,
+    let read = trust.catalog(&workspace).and_then(|catalog| Ok((catalog, settings::load(&workspace, trust)?)));
+    let (catalog, loaded) = match read {
+        Ok(read) => read,
         Err(fail) => {
             return Ok(Finding::bad(DoctorArea::Workspace, "configuration", fail.to_string(), "correct that value"));
         }

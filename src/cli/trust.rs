@@ -118,13 +118,21 @@ impl Trust {
         Ok(UntrustedFiles::of(workspace).recorded_answer(workspace)?.unwrap_or(Self::LeftOut))
     }
 
-    pub(crate) fn catalog(self, workspace: &Workspace) -> Catalog {
+    /// Returns the agents of the workspace and of the user.
+    ///
+    /// # Errors
+    /// [`Fail::Usage`] if a file or folder of agents cannot be read, because it may restrict agents.
+    pub(crate) fn catalog(self, workspace: &Workspace) -> Result<Catalog, Fail> {
         let path = workspace.path();
         let mut catalog = if self.is_used() { Catalog::load_checked(path) } else { Catalog::builtin() };
         for (product, home) in settings::products() {
             catalog.add_own(product, &home, path);
         }
-        catalog
+        if let Some(unread) = catalog.unread() {
+            let why = "an agent that it defines may restrict what is allowed. Correct its mode, or remove it";
+            return Err(Fail::Usage(format!("{}: {why}", unread.text())));
+        }
+        Ok(catalog)
     }
 }
 

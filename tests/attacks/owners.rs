@@ -256,7 +256,7 @@ fn configuration_of_another_user_is_ignored() {
 
 fn assert_refused(done: &CommandOutput, path: &Path) {
     let (path, chmod) = (path.display().to_string(), "chmod ");
-    let is_named = done.err.contains(&path) && done.err.contains(chmod);
+    let is_named = done.err.contains(&path) && (done.err.contains(chmod) || done.err.contains("Correct its mode"));
     assert!(done.code == Some(2) && is_named, "{path}: {done:?}");
 }
 
@@ -307,6 +307,11 @@ fn closed_configuration_does_not_count_as_missing() {
         ("config/subtend", 0o600),
         ("config/claude", 0),
         ("config/claude/agents", 0),
+        ("config/claude/agents/own.md", 0),
+        ("workspace/.subtend/agents", 0),
+        ("workspace/.subtend/agents", 0o400),
+        ("workspace/.subtend/agents/other.md", 0),
+        ("workspace/.claude/agents/c.md", 0),
     ] {
         let path = user.workspace().with_file_name(path);
         let open = mode(&path);

@@ -60,7 +60,7 @@ impl Catalog {
 
     fn read_foreign(&mut self, product: Product, folder: &Path, path: &Path, workspace: &Path) {
         let id = id(folder, path);
-        let text = match self.budget.read(path, self.links) {
+        let text = match self.read_file(path) {
             Ok(text) => text,
             Err(message) => return self.refuse_foreign(path, &name::slug(&id), message),
         };

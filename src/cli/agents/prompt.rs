@@ -64,7 +64,7 @@ pub(crate) fn run_deprecated(args: &Args) -> Result<Code, Fail> {
 pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
     let trust = Trust::decide_and_warn(&workspace)?;
-    let catalog = trust.catalog(&workspace);
+    let catalog = trust.catalog(&workspace)?;
     let dialects = settings::dialects(&settings::load(&workspace, trust)?, &workspace)?;
     let instructions = guidance::instructions(&workspace, trust);
     let manifest = find_agent(&catalog, &args.agent)?;

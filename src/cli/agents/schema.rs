@@ -62,7 +62,7 @@ fn row(spec: &ToolSpec, of_child: bool) -> ToolRow<'_> {
 pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
     let trust = Trust::decide_and_warn(&workspace)?;
-    let catalog = trust.catalog(&workspace);
+    let catalog = trust.catalog(&workspace)?;
     let dialects = settings::dialects(&settings::load(&workspace, trust)?, &workspace)?;
     let (dialect, enabled) = (args.dialect.name(), dialects.offered().contains(&args.dialect));
     let (own, of_child) = profiles::tools_of(args.dialect, &catalog, &dialects);

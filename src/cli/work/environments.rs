@@ -62,7 +62,7 @@ fn load(
     let [linked, kept] = policy::session_rules(store, &workspace)?;
     let skills = guidance::skills(&workspace, trust);
     let environment = Environment::default()
-        .catalog(trust.catalog(&workspace))
+        .catalog(trust.catalog(&workspace)?)
         .instructions(guidance::instructions(&workspace, trust))
         .tools(setup::tools_with(&loaded.config, &skills, Some(&servers), workers)?)
         .skills(skills)

@@ -99,7 +99,7 @@ impl WorkArgs {
         self.models.check_no_exported_script()?;
         let workspace = workspace::open(self.directory())?;
         let trust = Trust::decide_by_record_or_ask(&workspace, self.json)?;
-        let catalog = trust.catalog(&workspace);
+        let catalog = trust.catalog(&workspace)?;
         let config = settings::load(&workspace, trust)?.config;
         policy::read(&self.allow, &self.ask, (&catalog, &config), &workspace)?;
         let agent: Text = match agent {

@@ -57,7 +57,7 @@ impl PreparedWork {
         }
         let place = args.store.place()?;
         let (found, workspace, trust) = args.find(about, &place, screen)?;
-        let catalog = trust.catalog(&workspace);
+        let catalog = trust.catalog(&workspace)?;
         let instructions = guidance::instructions(&workspace, trust);
         let skills = guidance::skills(&workspace, trust);
         let loaded = settings::load(&workspace, trust)?;
@@ -209,7 +209,7 @@ fn reload_files(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers
         // Trust and files may have changed since the start.
         let trust = if flag { Trust::GIVEN } else { Trust::decide(&workspace)? };
         let loaded = settings::load(&workspace, trust)?;
-        let (catalog, skills) = (trust.catalog(&workspace), guidance::skills(&workspace, trust));
+        let (catalog, skills) = (trust.catalog(&workspace)?, guidance::skills(&workspace, trust));
         let instructions = guidance::instructions(&workspace, trust);
         let list = servers::list(&workspace, trust, &loaded)?;
         let servers = pool.for_workspace(&workspace, trust, &loaded)?;

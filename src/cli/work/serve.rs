@@ -92,7 +92,7 @@ impl ServeArgs {
         let (checkpoints, worktrees) = (checkpoints::for_store(&place), worktrees::for_store(&place)?);
         let parts = Parts {
             place,
-            catalog: trust.catalog(&workspace),
+            catalog: trust.catalog(&workspace)?,
             workspace,
             tools: Registry::builder().build(),
             workers: Workers::default(),
