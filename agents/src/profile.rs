@@ -17,6 +17,9 @@ use crate::name;
 /// read. The function must prevent reads outside the workspace, for example by a directory handle.
 pub type Reader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
+/// Maximum size of the prompt files of all profiles, in bytes. Each profile keeps its own copy.
+pub const MAX_PROMPT_FILES: usize = 4 << 20;
+
 /// A named way to start a child: its prompt, tools and models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -146,8 +149,14 @@ impl Profiles {
     /// Loads profiles of a configuration with their prompt files. Returns [`BadProfile`] for the first one that cannot
     /// be used.
     pub fn load(profiles: BTreeMap<Text, Profile>, read: Reader<'_>) -> Result<Self, BadProfile> {
+        let mut remaining = MAX_PROMPT_FILES;
         let loaded = profiles.into_iter().map(|(name, profile)| {
             let profile = profile.load(Arc::clone(&name), read)?;
+            let bytes = profile.file_text.as_ref().map_or(0, |text| text.len());
+            remaining = remaining.checked_sub(bytes).ok_or_else(|| BadProfile {
+                profile: Arc::clone(&name),
+                why: format!("the `system_prompt_file` of all profiles may have {MAX_PROMPT_FILES} bytes in total"),
+            })?;
             Ok((name, Arc::new(profile)))
         });
         loaded.collect::<Result<_, _>>().map(Self)

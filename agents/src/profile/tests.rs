@@ -116,3 +116,19 @@ fn names_of_profiles_agents_and_tools_are_checked() {
             .starts_with("the profile `researcher` cannot be used: its `agent`: `No body!` is not an agent's name: ")
     );
 }
+
+/// Each profile keeps a copy of its prompt file. The control: as many as the limit allows are loaded.
+#[test]
+fn prompt_files_of_all_profiles_are_limited_in_total() {
+    let most = MAX_PROMPT_FILES / (256 << 10);
+    let load = |count: usize| {
+        let profile = Profile { system_prompt_file: Some("LONG.md".into()), ..Profile::default() };
+        let profiles = (0..count).map(|n| (format!("p{n:02}").into(), profile.clone())).collect();
+        Profiles::load(profiles, &|_| Ok("x".repeat(256 << 10))).map(|loaded| loaded.names().len())
+    };
+    let refused = BadProfile {
+        profile: format!("p{most:02}").into(),
+        why: "the `system_prompt_file` of all profiles may have 4194304 bytes in total".into(),
+    };
+    assert_eq!((load(most), load(most + 1)), (Ok(most), Err(refused)));
+}
