@@ -20,6 +20,9 @@ pub type Reader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 /// Maximum size of the prompt files of all profiles, in bytes. Each profile keeps its own copy.
 pub const MAX_PROMPT_FILES: usize = 4 << 20;
 
+/// Maximum number of `bootstrap_files` of a profile.
+pub const MAX_BOOTSTRAP_FILES: usize = 64;
+
 /// A named way to start a child: its prompt, tools and models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -112,6 +115,9 @@ impl Profile {
         }
         if let Some(tool) = self.tools.iter().find(|tool| !is_tool_name(tool)) {
             return Err(bad(format!("its `tools` name {tool:?}, which is not a valid name of a tool: {TOOL_NAMES}")));
+        }
+        if self.bootstrap_files.len() > MAX_BOOTSTRAP_FILES {
+            return Err(bad(format!("its `bootstrap_files` name more than {MAX_BOOTSTRAP_FILES} files")));
         }
         let named = self.bootstrap_files.iter().map(|file| ("bootstrap_files", file));
         for (key, file) in named.chain(self.system_prompt_file.iter().map(|file| ("system_prompt_file", file))) {

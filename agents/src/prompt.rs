@@ -63,6 +63,9 @@ pub struct Parts {
     pub tools: Vec<ToolSpec>,
 }
 
+/// Maximum size of the bootstrap files of one prompt, in bytes.
+pub const MAX_BOOTSTRAP_BYTES: usize = 1 << 20;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileText {
     /// The path in the workspace, or the name that the call gave.
@@ -76,6 +79,17 @@ impl FileText {
         let text = crate::profile::check_confined(name).map_err(|why| format!("it {why}"));
         let text = text.and_then(|()| read(name));
         Self { name: Arc::clone(name), text: text.map(Text::from).map_err(Text::from) }
+    }
+
+    /// Omits the text of a bootstrap file that exceeds the remaining bytes. A prompt has a file as often as it is named.
+    fn within(self, remaining: &mut usize) -> Self {
+        let text = self.text.and_then(|text| {
+            let rest = remaining.checked_sub(text.len());
+            let why = || format!("bootstrap files may have {MAX_BOOTSTRAP_BYTES} bytes in total");
+            *remaining = rest.ok_or_else(why)?;
+            Ok(text)
+        });
+        Self { text, ..self }
     }
 }
 
@@ -114,11 +128,13 @@ impl Parts {
         let instructed = profile.is_none_or(|profile| profile.bootstrap_files.is_empty());
         let manifest = named.unwrap_or(caller);
         let inherits = profile.is_none_or(|profile| profile.prompt == Inherit::Inherit);
+        let mut remaining = MAX_BOOTSTRAP_BYTES;
+        let bootstrap = files.iter().map(|file| FileText::read(file, read).within(&mut remaining)).collect();
         let bodies = [inherits.then_some(caller), named].into_iter().flatten().map(|manifest| &*manifest.body);
         Self {
             body: join_parts(bodies),
             instructions: if instructed { instructions.under(manifest, authority) } else { Vec::new() },
-            bootstrap: files.iter().map(|file| FileText::read(file, read)).collect(),
+            bootstrap,
             prompt_file: profile.and_then(|of| of.system_prompt_file.as_ref()).map(|file| FileText::read(file, read)),
             inline: profile.and_then(|profile| profile.system_prompt.clone()),
             started_by: Some(Dialect::Spawn),

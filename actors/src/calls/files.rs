@@ -11,7 +11,7 @@ use subtend_tools::workspace::{Workspace, resource};
 /// Maximum size of one file in a prompt, in bytes.
 const MAX_FILE: u64 = 256 << 10;
 
-/// Maximum size of all files of one task, in bytes.
+/// Maximum size of all files of one task, and of all files that its prompt begins with, in bytes.
 const MAX_FILES: usize = 1 << 20;
 
 /// The texts for the calls of one answer, by the call's position and the path as given.
@@ -46,7 +46,7 @@ impl FileRequest {
         let within = |text: Text, remaining: &mut usize| {
             let why = || {
                 Text::from(format!(
-                    "the files of a task may have {MAX_FILES} bytes in total, and the files before this one use them up"
+                    "the files of a task or a prompt may have {MAX_FILES} bytes in total, and the files before this one use them up"
                 ))
             };
             *remaining = remaining.checked_sub(text.len()).ok_or_else(why)?;
@@ -57,8 +57,11 @@ impl FileRequest {
             let text = self.read_file(workspace, path).and_then(|text| within(text, &mut remaining));
             read.entry(key).or_insert(text);
         }
+        // The caller's choice of files must not leave instructions out.
+        let mut remaining = MAX_FILES;
         for path in &self.bootstrap {
-            read.entry((self.ix, Arc::clone(path))).or_insert_with(|| self.read_file(workspace, path));
+            let text = || self.read_file(workspace, path).and_then(|text| within(text, &mut remaining));
+            read.entry((self.ix, Arc::clone(path))).or_insert_with(text);
         }
         read
     }

@@ -132,3 +132,12 @@ fn prompt_files_of_all_profiles_are_limited_in_total() {
     };
     assert_eq!((load(most), load(most + 1)), (Ok(most), Err(refused)));
 }
+
+/// Each file is read for each child, also one that is named again. The control: as many as the limit allows are loaded.
+#[test]
+fn bootstrap_files_of_a_profile_are_limited() {
+    let load = |count: usize| load_error(json!({"bootstrap_files": vec!["AGENTS.md"; count]}));
+    assert!(load(MAX_BOOTSTRAP_FILES).starts_with("loaded: "));
+    let refused = "the profile `researcher` cannot be used: its `bootstrap_files` name more than 64 files";
+    assert_eq!(load(MAX_BOOTSTRAP_FILES + 1), refused);
+}

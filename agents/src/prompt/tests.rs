@@ -305,3 +305,22 @@ fn b8_tool_schemas_come_with_the_task_and_restrict_nothing() {
     );
     assert_eq!(rest, "\n\n### list\n\nParameters:\n\n```json\n{}\n```\n\n## Task\n\nFind it.");
 }
+
+/// A prompt has a file as often as its profile names it. The control: the files within the limit are in the prompt.
+#[test]
+fn bootstrap_files_of_a_prompt_are_limited_in_total() {
+    let long = "x".repeat(256 << 10);
+    let fits = MAX_BOOTSTRAP_BYTES / long.len();
+    let dialects = profiles(json!({"researcher": {"bootstrap_files": vec!["LONG.md"; fits + 1]}}));
+    let caller = Manifest::new("general", AgentMode::All, "");
+    let profile = dialects.profiles.get("researcher").map(|profile| &**profile);
+    let parts = Parts::of_spawn(profile, (&caller, None), no_instructions(), &|_| Ok(long.clone()));
+    let expected = Assembled {
+        system: vec![&*long; fits].join("\n\n").into(),
+        first: None,
+        warnings: vec![
+            "the bootstrap file `LONG.md` is left out: bootstrap files may have 1048576 bytes in total".into(),
+        ],
+    };
+    assert_eq!(assemble(&parts), expected);
+}
