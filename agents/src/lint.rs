@@ -9,7 +9,7 @@ use crate::catalog::{
 };
 use crate::foreign::{self, file::ForeignFile};
 use crate::front;
-use crate::instructions::{FoundFile, Instruction, Unread};
+use crate::instructions::{FoundFile, Unread};
 use crate::manifest::{Manifest, Source};
 use crate::product::Product;
 use crate::skill::{self, Skill, Skills};
@@ -30,8 +30,8 @@ pub enum FileContent {
     Agent(Arc<Manifest>),
     Skill(Arc<Skill>),
     Command(Arc<SlashCommand>),
-    /// An instruction file, followed by the files that it imports.
-    Instructions(Vec<Arc<Instruction>>),
+    /// The path of an instruction file, followed by those of the files that it imports.
+    Instructions(Vec<PathBuf>),
 }
 
 impl Checked {

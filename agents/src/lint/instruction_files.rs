@@ -35,6 +35,11 @@ pub(super) fn read_problem(path: &Path, name: &str) -> AgentProblem {
     problem(path, ProblemKind::Refused, why)
 }
 
+/// Keeps the paths only. Many files may import the same text, and each import is a copy of it.
+fn content(read: &Instructions) -> FileContent {
+    FileContent::Instructions(read.files().iter().map(|file| file.path.clone()).collect())
+}
+
 /// Checks the file alone, and together with the others of `folder`, because one of them may replace it.
 pub(super) fn check_file(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
     let path = folder.join(name);
@@ -51,7 +56,7 @@ pub(super) fn check_file(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Opt
     if !is_used && problems.is_empty() {
         problems.push(problem(&path, ProblemKind::Warning, "is empty, and adds nothing".to_owned()));
     }
-    let gives = (is_used && unused.is_none()).then(|| FileContent::Instructions(alone.files().to_vec()));
+    let gives = (is_used && unused.is_none()).then(|| content(&alone));
     (gives, problems)
 }
 
@@ -68,5 +73,5 @@ pub(super) fn check_rule(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Opt
     if !is_used && problems.is_empty() {
         problems.push(problem(&path, ProblemKind::Warning, "is empty, and adds nothing".to_owned()));
     }
-    (is_used.then(|| FileContent::Instructions(alone.files().to_vec())), problems)
+    (is_used.then(|| content(&alone)), problems)
 }

@@ -41,7 +41,7 @@ fn prompt_files_are_linted_by_their_kind() {
             Some(FileContent::Skill(skill)) => format!("skill {}", skill.name),
             Some(FileContent::Command(command)) => format!("command /{}", command.name),
             Some(FileContent::Instructions(files)) => {
-                format!("instructions {}", files.iter().map(|file| below(&file.path)).collect::<Vec<_>>().join(" "))
+                format!("instructions {}", files.iter().map(|file| below(file)).collect::<Vec<_>>().join(" "))
             }
         };
         let describe_problem = |problem: &AgentProblem| {

@@ -81,7 +81,7 @@ impl File {
             Some(FileContent::Skill(skill)) => (Some("skill"), Some(skill.name.clone()), Vec::new()),
             Some(FileContent::Command(command)) => (Some("command"), Some(command.name.clone()), Vec::new()),
             Some(FileContent::Instructions(files)) => {
-                let imports = files.iter().skip(1).map(|file| file.path.display().to_string());
+                let imports = files.iter().skip(1).map(|path| path.display().to_string());
                 (Some("instructions"), None, imports.collect())
             }
         };
