@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Maximum bytes of the entries that one call holds at once.
+/// Maximum bytes of the entries, or of the ignore rules, that one call holds at once.
 const MAX_RESERVED: usize = 32 << 20;
 /// Bytes of an entry without its names.
 const ENTRY_BYTES: usize = 160;

@@ -8,12 +8,17 @@ use std::sync::Arc;
 use cap_std::fs::Dir;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
+use super::entry_memory::{EntryMemory, ReservedMemory};
 use super::glob;
 use crate::bounded::len;
 use crate::workspace::beneath;
 
-/// Maximum size of one ignore file. A compiled line takes about a hundred times its size in memory.
+/// Maximum size of one ignore file.
 const MAX_FILE: u64 = 32 << 10;
+/// Bytes of memory that the compiled rules of a directory take, at least.
+const COMPILED_BYTES: usize = 12 << 10;
+/// Bytes of memory that a compiled byte of an ignore file takes.
+const COMPILED_FACTOR: usize = 100;
 /// Maximum bytes of all ignore files read by one call.
 const MAX_CALL: u64 = 128 << 10;
 pub(super) const SKIPPED: &str = "ignore files (or lines in them) skipped: too large";
@@ -24,11 +29,13 @@ const FILES: [&str; 2] = [".gitignore", ".ignore"];
 pub(super) struct IgnoreBudget {
     remaining: Cell<u64>,
     skipped: Cell<u64>,
+    /// The memory of the rules that are held at once.
+    memory: EntryMemory,
 }
 
 impl IgnoreBudget {
     pub(super) fn new() -> Self {
-        Self { remaining: Cell::new(MAX_CALL), skipped: Cell::new(0) }
+        Self { remaining: Cell::new(MAX_CALL), skipped: Cell::new(0), memory: EntryMemory::default() }
     }
 
     fn record_skipped(&self) {
@@ -46,6 +53,8 @@ impl IgnoreBudget {
 pub(super) struct Ignores {
     own: Option<Gitignore>,
     parent: Option<Arc<Ignores>>,
+    /// The memory reserved for these rules.
+    _memory: Option<ReservedMemory>,
 }
 
 impl Ignores {
@@ -54,6 +63,12 @@ impl Ignores {
         if texts.is_empty() {
             return Arc::clone(self);
         }
+        let bytes = texts.iter().map(String::len).fold(0, usize::saturating_add);
+        let compiled = bytes.saturating_mul(COMPILED_FACTOR).saturating_add(COMPILED_BYTES);
+        let Some(memory) = budget.memory.reserve(compiled) else {
+            budget.record_skipped();
+            return Arc::clone(self);
+        };
         let mut builder = GitignoreBuilder::new(path);
         for line in texts.iter().flat_map(|text| text.lines()) {
             if glob::check(line).is_err() {
@@ -67,7 +82,7 @@ impl Ignores {
         if own.is_none() {
             budget.record_skipped();
         }
-        Arc::new(Self { own, parent: Some(Arc::clone(self)) })
+        Arc::new(Self { own, parent: Some(Arc::clone(self)), _memory: Some(memory) })
     }
 
     /// Returns whether `path` is ignored. The nearest file with a matching line decides.

@@ -146,3 +146,21 @@ async fn non_utf8_names_are_listed_with_replacement_characters() {
         "d\u{fffd}/f\u{fffd}:1: needle\n[1 matching line in 1 file of 1 file]"
     );
 }
+
+/// Compiled rules take thousands of times the size of a file of one byte. The control: a walk that holds the rules of one
+/// directory at a time uses all files.
+#[tokio::test]
+async fn ignore_rules_held_by_a_walk_are_limited_in_total() {
+    let names: Vec<String> = (0..2_700).map(|n| format!("d{n:04}/.gitignore")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
+    let fixture = ToolFixture::new(&files);
+    let footer = |text: String| text.lines().last().map(str::to_owned);
+    assert_eq!(
+        footer(fixture.text("list", json!({"glob": "no"})).await).as_deref(),
+        Some("[0 files; 26 ignore files (or lines in them) skipped: too large]")
+    );
+    assert_eq!(
+        footer(fixture.text("search", json!({"pattern": "no"})).await).as_deref(),
+        Some("[no matches in 2700 files]")
+    );
+}
