@@ -2,7 +2,7 @@
 
 use subtend_session::authority::Verdict;
 
-use crate::front::{BadManifest, Parsed, with_valid_model};
+use crate::front::{BadManifest, Parsed, drop_large, with_valid_model};
 use crate::manifest::Manifest;
 use crate::name;
 use crate::product::Product;
@@ -46,6 +46,7 @@ fn finished(
         rights.bound_all(Verdict::Ask);
     }
     rights.apply_to(&mut manifest, &mut fields.notes)?;
+    drop_large(&mut fields.kept);
     manifest.extra = fields.kept;
     manifest.source = file.source();
     Ok(Parsed { manifest, warnings: fields.notes })

@@ -14,6 +14,9 @@ use crate::schema::{self, FrontMatter, Tools};
 /// The maximum number of unknown keys that the warnings for a file list.
 pub(crate) const MAX_UNKNOWN: usize = 16;
 
+/// Maximum number of parts, other than texts, of the values that a file's unknown keys keep.
+const MAX_KEPT: usize = 100;
+
 /// Maximum number of nodes that aliases repeat in one file. A workspace may have a thousand files.
 const MAX_REPEATED: usize = 1_000;
 
@@ -68,7 +71,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     let field = |key: &str, why: String| BadManifest::Field { key: key.to_owned(), why };
     let rules = map.get("permissions").map(permissions::parse).transpose();
     let rules = rules.map_err(|why| field("permissions", why))?;
-    let extra: BTreeMap<_, _> = map
+    let mut extra: BTreeMap<_, _> = map
         .iter()
         .filter(|(key, _)| !schema::keys().any(|known| known == *key))
         .map(|(k, v)| (k.clone(), v.clone()))
@@ -82,6 +85,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     if let Some((key, why)) = extra.iter().find_map(|(key, value)| Some((key, unknown::refused(key, value)?))) {
         return Err(field(key, why));
     }
+    drop_large(&mut extra);
     let mut warnings = Vec::new();
     warnings.extend(rules.as_ref().and_then(permissions::no_effect_reason).map(str::to_owned));
     warnings.extend(rules.iter().flat_map(permissions::without_address));
@@ -204,6 +208,26 @@ pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
         other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
             Err(BadManifest::Yaml(format!("it must be a map of keys to values, not {}", shown(&other))))
         }
+    }
+}
+
+/// Replaces values of too many parts by null: a part takes hundreds of times its size in memory.
+pub(crate) fn drop_large(kept: &mut BTreeMap<String, Value>) {
+    let mut remaining = MAX_KEPT;
+    for value in kept.values_mut() {
+        match remaining.checked_sub(parts(value)) {
+            Some(rest) => remaining = rest,
+            None => *value = Value::Null,
+        }
+    }
+}
+
+fn parts(value: &Value) -> usize {
+    match value {
+        Value::String(_) => 0,
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+        Value::Array(items) => items.iter().map(parts).fold(1, usize::saturating_add),
+        Value::Object(map) => map.values().map(parts).fold(map.len().saturating_add(1), usize::saturating_add),
     }
 }
 

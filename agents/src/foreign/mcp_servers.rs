@@ -13,7 +13,7 @@ pub(crate) const KEY: &str = "mcpServers";
 
 /// Takes the names of the servers, in the spelling of tools and rules. Everything else in the list is reported.
 pub(super) fn take(fields: &mut Fields) -> Vec<String> {
-    let Some(value) = fields.take(KEY) else { return Vec::new() };
+    let Some(mut value) = fields.take(KEY) else { return Vec::new() };
     let mut notes = Vec::new();
     for entry in entries(&value) {
         match entry {
@@ -36,6 +36,9 @@ pub(super) fn take(fields: &mut Fields) -> Vec<String> {
         fields.note(format!("`{KEY}`: {more} more entries have no effect"));
     }
     let named = names(&value);
+    if let Value::Array(items) = &mut value {
+        items.retain(Value::is_string);
+    }
     fields.kept.insert(KEY.to_owned(), value);
     named
 }

@@ -118,3 +118,11 @@ fn broken_codex_files_are_refused_with_their_reason() {
     let front = super::read(Product::Codex, "---\nname: x\n---\nx\n").unwrap_err();
     assert!(front.starts_with("is not valid TOML: line 1: "), "{front}");
 }
+
+/// A part of a value takes hundreds of times its size in memory. The control: a value of few parts is kept whole.
+#[test]
+fn codex_values_of_many_parts_are_not_kept() {
+    let kept = |count: usize| codex(&format!("x = [{}]", "{a=1},".repeat(count))).unwrap().manifest.extra["x"].clone();
+    assert_eq!(kept(2), serde_json::json!([{"a": 1}, {"a": 1}]));
+    assert_eq!(kept(200), serde_json::Value::Null);
+}
