@@ -10,7 +10,7 @@ use subtend::config::{
 
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, DIM, Styled, clip, fill};
-use super::trust::{self, Trust};
+use super::trust::{Trust, TrustedFiles};
 use super::written_file::{write, write_private};
 use super::{settings, work, workspace};
 use crate::cli::json;
@@ -157,6 +157,8 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let tools = work::setup::tools(&configuration::Config::default())?;
     let value = options::check_value(&key, value, text, &tools)?;
     let workspace = workspace::open(folder)?;
+    // Found before the file is read: what a command of an agent puts there meanwhile is not trusted by this change.
+    let trusted = if user { None } else { TrustedFiles::of(&workspace)? };
     let (path, written) = if user {
         let path = settings::user_path_to_write(configuration::FILE, "the configuration")?;
         // The user may have made the file a link: write to its target.
@@ -170,7 +172,9 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
         let why = "it is a symbolic link, which is not followed. Use a regular file";
         return Err(Fail::Usage(format!("{} was not changed: {why}", path.display())));
     }
-    let before = settings::found(&path.display().to_string(), written)?.unwrap_or_default();
+    let found = settings::found(&path.display().to_string(), written)?;
+    let trusted = trusted.filter(|trusted| found.is_none() || trusted.has_config());
+    let before = found.unwrap_or_default();
     let describe =
         |error: configuration::EditError| Fail::Other(format!("{} was not changed: {error}", path.display()));
     let mut after = configuration::set(&before, &key, &value).map_err(describe)?;
@@ -184,10 +188,9 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
         after = configuration::set(&after, &key, &value).map_err(describe)?;
         loaded = read(origin.clone(), &after)?;
     }
-    let is_trusted = !user && trust::is_trusted(&workspace)?;
     if user { write_private(&path, &after) } else { write(&path, &after) }?;
-    if is_trusted {
-        trust::keep(&workspace)?;
+    if let Some(trusted) = trusted {
+        trusted.keep_with_config(&workspace)?;
     }
     let mut err = anstream::stderr().lock();
     writeln!(err, "{key} is set in {}", clip(&path.display().to_string(), 400))?;

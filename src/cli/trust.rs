@@ -181,17 +181,29 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     }
 }
 
-/// Returns whether the workspace is trusted, so that a file written by this command is trusted too.
-pub(crate) fn is_trusted(workspace: &Workspace) -> Result<bool, Fail> {
-    Ok(Trust::by_record(workspace)?.is_used())
-}
+/// The files of a workspace that is trusted, or in which nothing needs trust.
+pub(crate) struct TrustedFiles(UntrustedFiles);
 
-/// Records the workspace as trusted after the user changed one of its files by this command.
-pub(crate) fn keep(workspace: &Workspace) -> Result<(), Fail> {
-    if !UntrustedFiles::of(workspace).keep(workspace, true)? {
-        say(&unsaved_answer_message(workspace.path()))?;
+impl TrustedFiles {
+    /// Returns the files; `None` if they are not trusted.
+    pub(crate) fn of(workspace: &Workspace) -> Result<Option<Self>, Fail> {
+        let files = UntrustedFiles::of(workspace);
+        let is_trusted = files.recorded_answer(workspace)?.is_some_and(Trust::is_used);
+        Ok(is_trusted.then_some(Self(files)))
     }
-    Ok(())
+
+    pub(crate) fn has_config(&self) -> bool {
+        self.0.config
+    }
+
+    /// Records trust in these files and in the configuration, which the user wrote, and in no file that came meanwhile.
+    pub(crate) fn keep_with_config(mut self, workspace: &Workspace) -> Result<(), Fail> {
+        self.0.protected.insert(FILE.to_owned());
+        if !self.0.keep(workspace, true)? {
+            say(&unsaved_answer_message(workspace.path()))?;
+        }
+        Ok(())
+    }
 }
 
 fn unsaved_answer_message(path: &Path) -> String {

@@ -233,3 +233,32 @@ fn running_host_ignores_files_created_by_commands() {
     assert!(escaped.exists());
     host.stops();
 }
+
+/// A command waits until `config set` writes its file, and then moves a file of servers into place: that change trusts
+/// the file of the configuration only. The control: the server starts once the user trusts it.
+#[test]
+fn config_set_trusts_no_file_that_comes_meanwhile() {
+    let user = User::new();
+    let spoiled = json!({"mcpServers": {"x": {"command": "sh", "args": ["-c", "touch escaped"]}}});
+    user.file("aside", &spoiled.to_string());
+    // Many files, so that a second look at the workspace would take long enough to see the new file.
+    for n in 0..5_000 {
+        user.file(&format!(".subtend/agents/{n}.txt"), "");
+    }
+    let at = |name: &str| user.workspace().join(name);
+    let (config, aside, servers, escaped) = (at("subtend.yaml"), at("aside"), at(".mcp.json"), at("escaped"));
+    let moving = std::thread::spawn(move || {
+        while !config.exists() {
+            std::thread::yield_now();
+        }
+        std::fs::rename(aside, servers).expect("moved");
+    });
+    let set = user.call_untrusted(&["config", "set", "limits.turns", "9"]);
+    assert_eq!(set.code, Some(0), "{set:?}");
+    moving.join().expect("the file of servers is in place");
+    let listed = user.call_untrusted(&["tools", "list"]);
+    assert!(!escaped.exists() && listed.err.contains(".mcp.json of this workspace ignored"), "{listed:?}");
+    assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
+    user.call_untrusted(&["tools", "list"]);
+    assert!(escaped.exists());
+}
