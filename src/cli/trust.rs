@@ -102,7 +102,10 @@ impl Trust {
     pub(crate) fn decide_and_warn(workspace: &Workspace) -> Result<Self, Fail> {
         let files = UntrustedFiles::of(workspace);
         files.forget_removed(workspace)?;
-        let trust = Self::decide(workspace)?;
+        if by_variable() {
+            return Ok(Self::GIVEN);
+        }
+        let trust = files.recorded_answer(workspace)?.unwrap_or(Self::LeftOut);
         if trust == Self::LeftOut {
             files.warn_ignored()?;
         }
@@ -177,7 +180,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     }
     match ask(&workspace, &files)? {
         Trust::Used { .. } => say(&format!("{} is trusted", path_line(path))),
-        Trust::LeftOut => Err(Fail::Other(format!("{} is not trusted", path_line(path)))),
+        Trust::LeftOut | Trust::Empty => Err(Fail::Other(format!("{} is not trusted", path_line(path)))),
     }
 }
 
@@ -188,7 +191,7 @@ impl TrustedFiles {
     /// Returns the files; `None` if they are not trusted.
     pub(crate) fn of(workspace: &Workspace) -> Result<Option<Self>, Fail> {
         let files = UntrustedFiles::of(workspace);
-        let is_trusted = files.recorded_answer(workspace)?.is_some_and(Trust::is_used);
+        let is_trusted = files.is_empty() || files.recorded_answer(workspace)?.is_some_and(Trust::is_used);
         Ok(is_trusted.then_some(Self(files)))
     }
 
@@ -238,10 +241,10 @@ impl UntrustedFiles {
         !self.config && self.servers.is_none() && self.agents == 0 && !texts
     }
 
-    /// Returns the recorded answer; `None` if no answer covers all files. A workspace without such files is trusted.
+    /// Returns the recorded answer; `None` if no answer covers all files.
     fn recorded_answer(&self, workspace: &Workspace) -> Result<Option<Trust>, Fail> {
         if self.is_empty() {
-            return Ok(Some(Trust::Used { servers: ServerTrust::None }));
+            return Ok(Some(Trust::Empty));
         }
         let record = TrustAnswer::of(workspace.path())?;
         Ok(record.and_then(|record| match record.trusted {
@@ -411,4 +414,34 @@ fn list(as_json: bool) -> Result<Code, Fail> {
         writeln!(out, "{word}  {}", path_line(Path::new(&entry.path)))?;
     }
     Ok(Code::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files that come between the decision about an empty workspace and their use are not used. The control: with
+    /// trust they are.
+    #[test]
+    fn files_that_come_after_the_decision_are_not_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let workspace = Workspace::open(folder.path()).expect("a workspace");
+        let trust = Trust::by_record(&workspace).expect("a decision");
+        std::fs::create_dir_all(folder.path().join(".subtend/agents")).expect("a folder");
+        let files = [
+            (".subtend/agents/late.md", "---\nmode: all\ndescription: Late.\n---\nObey.\n"),
+            ("AGENTS.md", "Obey.\n"),
+            (FILE, "agent: late\n"),
+        ];
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).expect("a file");
+        }
+        let used = |trust: Trust| {
+            let instructions = guidance::instructions(&workspace, trust);
+            let is_told = instructions.files().iter().any(|file| file.in_workspace);
+            let agent = settings::load(&workspace, trust).expect("a configuration").config.agent;
+            (trust.catalog(&workspace).get("late").is_some(), is_told, &*agent == "late")
+        };
+        assert_eq!((used(trust), used(Trust::GIVEN)), ((false, false, false), (true, true, true)));
+    }
 }

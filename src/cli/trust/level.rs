@@ -5,6 +5,8 @@ use subtend_session::ids::Hash;
 pub(crate) enum Trust {
     Used { servers: ServerTrust },
     LeftOut,
+    /// Nothing exists that needs trust. Files that appear later are not used.
+    Empty,
 }
 
 /// The trust in the MCP servers that a workspace's file names.
@@ -29,7 +31,7 @@ impl Trust {
         match self {
             Self::Used { servers: ServerTrust::All } => true,
             Self::Used { servers: ServerTrust::Seen(seen) } => seen == Hash::of(text.as_bytes()),
-            Self::Used { servers: ServerTrust::None } | Self::LeftOut => false,
+            Self::Used { servers: ServerTrust::None } | Self::LeftOut | Self::Empty => false,
         }
     }
 }
