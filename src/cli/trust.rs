@@ -77,13 +77,13 @@ impl Trust {
 
     /// As [`Trust::decide_or_ask`], without `--trust` and its variable, which apply to the host process and its directory.
     pub(crate) fn decide_by_record_or_ask(workspace: &Workspace, machine: bool) -> Result<Self, Fail> {
-        let files = UntrustedFiles::of(workspace);
+        let mut files = UntrustedFiles::of(workspace);
         files.forget_removed(workspace)?;
         let trust = match files.recorded_answer(workspace)? {
             Some(trust) => trust,
             None if at_terminal() && !machine => {
-                show(workspace, &files)?;
-                ask(workspace, &files)?
+                let shown = show(workspace, &files)?;
+                ask(workspace, &mut files, shown)?
             }
             None => Self::LeftOut,
         };
@@ -163,12 +163,12 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         };
         return say(&text);
     }
-    let files = UntrustedFiles::of(&workspace);
+    let mut files = UntrustedFiles::of(&workspace);
     // Do not record an empty workspace as trusted, because that would trust files that are created later.
     if files.is_empty() {
         return say(&format!("{} contains nothing that needs trust; nothing is recorded", path_line(path)));
     }
-    show(&workspace, &files)?;
+    let shown = show(&workspace, &files)?;
     if args.yes {
         if !files.keep(&workspace, true)? {
             return Err(Fail::Other(unsaved_answer_message(path)));
@@ -178,7 +178,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if !at_terminal() {
         return Err(Fail::Usage("not trusted: there is no terminal to ask on. Use --yes to trust it".to_owned()));
     }
-    match ask(&workspace, &files)? {
+    match ask(&workspace, &mut files, shown)? {
         Trust::Used { .. } => say(&format!("{} is trusted", path_line(path))),
         Trust::LeftOut | Trust::Empty => Err(Fail::Other(format!("{} is not trusted", path_line(path)))),
     }
@@ -331,29 +331,48 @@ fn say(text: &str) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn ask(workspace: &Workspace, shown: &UntrustedFiles) -> Result<Trust, Fail> {
+/// Asks about what was shown, and again if the files are others by the time of a yes.
+fn ask(workspace: &Workspace, files: &mut UntrustedFiles, mut shown: Vec<u8>) -> Result<Trust, Fail> {
     let mut err = anstream::stderr();
-    write!(err, "Use it? [y/N] ")?;
-    err.flush()?;
-    let mut line = String::new();
-    if std::io::stdin().lock().read_line(&mut line)? == 0 {
-        writeln!(err)?;
-        return Ok(Trust::LeftOut);
+    loop {
+        write!(err, "Use it? [y/N] ")?;
+        err.flush()?;
+        let mut line = String::new();
+        if std::io::stdin().lock().read_line(&mut line)? == 0 {
+            writeln!(err)?;
+            return Ok(Trust::LeftOut);
+        }
+        let yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+        let now = UntrustedFiles::of(workspace);
+        if yes && (now.servers_hash() != files.servers_hash() || description(workspace, &now)? != shown) {
+            say("the files changed while you were asked, so this answer is not used")?;
+            *files = now;
+            if files.is_empty() {
+                return Ok(Trust::Empty);
+            }
+            shown = show(workspace, files)?;
+            continue;
+        }
+        if !files.keep(workspace, yes)? {
+            say(&unsaved_answer_message(workspace.path()))?;
+        }
+        return Ok(if yes { files.trust() } else { Trust::LeftOut });
     }
-    let yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
-    if !shown.keep(workspace, yes)? {
-        say(&unsaved_answer_message(workspace.path()))?;
-    }
-    Ok(if yes { shown.trust() } else { Trust::LeftOut })
 }
 
-/// Prints on stderr the content of the workspace that needs trust.
-fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<(), Fail> {
-    let mut err = anstream::stderr().lock();
+/// Prints on stderr the content of the workspace that needs trust, and returns what was printed.
+fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<Vec<u8>, Fail> {
+    let description = description(workspace, files)?;
+    anstream::stderr().write_all(&description)?;
+    Ok(description)
+}
+
+fn description(workspace: &Workspace, files: &UntrustedFiles) -> Result<Vec<u8>, Fail> {
+    let mut out = Vec::new();
     let path = workspace.path();
-    writeln!(err, "{} contains:", Styled(BOLD, path_line(path)))?;
+    writeln!(out, "{} contains:", Styled(BOLD, path_line(path)))?;
     if files.config {
-        writeln!(err, "  {FILE}")?;
+        writeln!(out, "  {FILE}")?;
         let text = match settings::project(workspace) {
             Ok(ProjectFile::Content(text)) => Ok(text),
             Ok(ProjectFile::Linked) => Err("it is a symbolic link, which is not followed".to_owned()),
@@ -366,10 +385,10 @@ fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<(), Fail> {
             Ok(loaded) => {
                 for setting in loaded.values.iter().filter(|setting| setting.origin != Origin::Default) {
                     let line = format!("{} = {}", setting.key, setting.value);
-                    writeln!(err, "    {}", clip(&harmless(&line), 200))?;
+                    writeln!(out, "    {}", clip(&harmless(&line), 200))?;
                 }
             }
-            Err(why) => writeln!(err, "    {}", clip(&harmless(&why), 400))?,
+            Err(why) => writeln!(out, "    {}", clip(&harmless(&why), 400))?,
         }
     }
     let catalog = Catalog::load(path);
@@ -377,25 +396,25 @@ fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<(), Fail> {
         if let Some(file) = manifest.source.path() {
             let model = manifest.model.as_ref().map_or_else(String::new, |model| format!(", model {model}"));
             let line = format!("agent {}{model}: {} ({})", manifest.name, manifest.description, file.display());
-            writeln!(err, "  {}", clip(&harmless(&line), 300))?;
+            writeln!(out, "  {}", clip(&harmless(&line), 300))?;
         }
     }
     for line in files.texts.lines() {
-        writeln!(err, "  {}", clip(&harmless(&line), 300))?;
+        writeln!(out, "  {}", clip(&harmless(&line), 300))?;
     }
     let problems = catalog.problems().iter().chain(files.texts.problems());
     for problem in problems {
         let line = format!("{}: {}", problem.path.display(), problem.message);
-        writeln!(err, "  {}", clip(&harmless(&line), 300))?;
+        writeln!(out, "  {}", clip(&harmless(&line), 300))?;
     }
     // Show servers last, next to the question, and in full, because they run outside a sandbox.
     if let Some(text) = &files.servers {
-        writeln!(err, "  {}", mcp::FILE)?;
+        writeln!(out, "  {}", mcp::FILE)?;
         for line in servers::lines(text) {
-            writeln!(err, "    {}", exact(&line))?;
+            writeln!(out, "    {}", exact(&line))?;
         }
     }
-    Ok(())
+    Ok(out)
 }
 
 fn list(as_json: bool) -> Result<Code, Fail> {
@@ -438,9 +457,9 @@ mod tests {
         }
         let used = |trust: Trust| {
             let instructions = guidance::instructions(&workspace, trust);
-            let is_told = instructions.files().iter().any(|file| file.in_workspace);
+            let has_instructions = instructions.files().iter().any(|file| file.in_workspace);
             let agent = settings::load(&workspace, trust).expect("a configuration").config.agent;
-            (trust.catalog(&workspace).get("late").is_some(), is_told, &*agent == "late")
+            (trust.catalog(&workspace).get("late").is_some(), has_instructions, &*agent == "late")
         };
         assert_eq!((used(trust), used(Trust::GIVEN)), ((false, false, false), (true, true, true)));
     }

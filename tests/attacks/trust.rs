@@ -241,7 +241,7 @@ fn config_set_trusts_no_file_that_comes_meanwhile() {
     let user = User::new();
     let spoiled = json!({"mcpServers": {"x": {"command": "sh", "args": ["-c", "touch escaped"]}}});
     user.file("aside", &spoiled.to_string());
-    // Many files, so that a second look at the workspace would take long enough to see the new file.
+    // Many files, so that a second read of the workspace would take long enough to find the new file.
     for n in 0..5_000 {
         user.file(&format!(".subtend/agents/{n}.txt"), "");
     }
@@ -261,4 +261,31 @@ fn config_set_trusts_no_file_that_comes_meanwhile() {
     assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
     user.call_untrusted(&["tools", "list"]);
     assert!(escaped.exists());
+}
+
+/// A file of servers appears while the question is open: a yes to what was shown does not cover it, and it is shown before
+/// the next question. The control: a yes counts where nothing changed.
+#[cfg(unix)]
+#[test]
+fn yes_to_the_trust_question_covers_what_was_shown() {
+    use crate::cli::terminal::{TerminalSession, screen_text};
+
+    let (user, _) = cloned();
+    let ask = || {
+        let mut trust = TerminalSession::shell(&user, &format!("SUBTEND_TRUST=0 {}", screen_text(&user, &["trust"])));
+        trust.until("Use it? [y/N]");
+        trust
+    };
+    let mut first = ask();
+    user.file(".mcp.json", &json!({"mcpServers": {"x": {"command": "the-program"}}}).to_string());
+    first.types("y\n");
+    let shown = first.until("Use it? [y/N]");
+    assert!(shown.contains("this answer is not used") && shown.contains("the-program"), "{shown}");
+    first.types("n\n");
+    assert_eq!(first.wait_for_exit().0, Some(1));
+    assert_eq!(answers(&user), json!([{"path": user.workspace(), "trusted": false, "replaced": false}]));
+    let mut control = ask();
+    control.types("y\n");
+    assert_eq!(control.wait_for_exit().0, Some(0));
+    assert_eq!(answers(&user), json!([{"path": user.workspace(), "trusted": true, "replaced": false}]));
 }

@@ -3,7 +3,9 @@ use subtend_session::ids::Hash;
 /// The trust in a workspace: whether its configuration, agents and servers are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    Used { servers: ServerTrust },
+    Used {
+        servers: ServerTrust,
+    },
     LeftOut,
     /// Nothing exists that needs trust. Files that appear later are not used.
     Empty,
