@@ -50,7 +50,7 @@ fn started(file: &Value, workspace: &Path) -> Servers {
     let guard = Guard { program: env!("CARGO_BIN_EXE_subtend").into(), args: vec!["guard".into(), "--".into()] };
     let ground = ConnectionSettings {
         workspace: workspace.to_owned(),
-        elsewhere: None,
+        elsewhere: Some(workspace.to_owned()),
         guard: Some(guard),
         commands: Commands::default(),
         logins: None,

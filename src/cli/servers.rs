@@ -66,10 +66,11 @@ impl ServerPool {
         }
         let guard =
             guard::guard().map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
-        let own = settings::user_file().and_then(|file| Some(file.parent()?.to_owned()));
+        // Not checked again: a file that others can write since it was read must not move its servers into the workspace.
+        let own = settings::unchecked_user_path(subtend::config::FILE);
         let file = settings::user_path(KNOWN_TOOLS_FILE);
         let (workspace_path, commands) = (workspace.path().to_owned(), loaded.config.commands());
-        let elsewhere = own.filter(|own| own.is_dir());
+        let elsewhere = own.and_then(|file| Some(file.parent()?.to_owned()));
         let internal_hosts = web::internal_hosts(&loaded.config.web)?;
         let settings = ConnectionSettings {
             workspace: workspace_path,

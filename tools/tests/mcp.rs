@@ -535,6 +535,17 @@ async fn failed_server_does_not_affect_others() {
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
+/// A server of the user runs no file of the workspace, also where no other directory is known. The control: one that the
+/// user lets start in the workspace.
+#[tokio::test(flavor = "multi_thread")]
+async fn server_without_its_directory_is_not_started() {
+    let outside = ServerConfig { in_workspace: false, ..config("outside", "plain") };
+    let scene = ServerScene::of(vec![outside, config("fake", "plain")]).await;
+    let downs = scene.servers.reports().into_iter().map(|report| report.down).collect::<Vec<_>>();
+    let why = "it has no directory to start in: set HOME or XDG_CONFIG_HOME".to_owned();
+    assert_eq!((downs, scene.starts()), (vec![Some(why), None], 1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn large_result_is_truncated() {
     let scene = ServerScene::mode("plain").await;

@@ -43,7 +43,7 @@ const MAX_ROUNDS: usize = 4;
 pub struct ConnectionSettings {
     /// Working directory of servers that start in the workspace.
     pub workspace: PathBuf,
-    /// Working directory of other servers; `None` means the workspace. Many programs execute files of their working directory.
+    /// Working directory of other servers, which do not start without one. Many programs execute files of their working directory.
     pub elsewhere: Option<PathBuf>,
     /// Guard of server processes. Without one, processes that leave their process group may outlive the runtime.
     pub guard: Option<Guard>,
@@ -99,7 +99,9 @@ impl ServerConnection {
                     .then(|| ("PATH".into(), path_outside(std::slice::from_ref(&settings.workspace))));
                 let env = path.into_iter().chain(env.iter().map(|(name, value)| (name.into(), value.into())));
                 let directory =
-                    settings.elsewhere.as_ref().filter(|_| !config.in_workspace).unwrap_or(&settings.workspace);
+                    if config.in_workspace { Some(&settings.workspace) } else { settings.elsewhere.as_ref() };
+                let no_directory = || failed("it has no directory to start in: set HOME or XDG_CONFIG_HOME".to_owned());
+                let directory = directory.ok_or_else(no_directory)?;
                 let started =
                     process::start((command, args), env, directory, (settings.guard.as_ref(), &settings.commands));
                 let process = started.map_err(|error| failed(format!("cannot start its command: {error}")))?;
