@@ -241,10 +241,11 @@ fn config_set_trusts_no_file_that_comes_meanwhile() {
     let user = User::new();
     let spoiled = json!({"mcpServers": {"x": {"command": "sh", "args": ["-c", "touch escaped"]}}});
     user.file("aside", &spoiled.to_string());
-    // Many files, so that a second read of the workspace would take long enough to find the new file.
-    for n in 0..5_000 {
-        user.file(&format!(".subtend/agents/{n}.txt"), "");
+    // Many agents, so that a second read of the workspace would take long enough to find the new file.
+    for n in 0..50 {
+        user.file(&format!(".subtend/agents/a{n}.md"), "---\nmode: all\ndescription: Works.\n---\nObey.\n");
     }
+    assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
     let at = |name: &str| user.workspace().join(name);
     let (config, aside, servers, escaped) = (at("subtend.yaml"), at("aside"), at(".mcp.json"), at("escaped"));
     let moving = std::thread::spawn(move || {
@@ -257,7 +258,7 @@ fn config_set_trusts_no_file_that_comes_meanwhile() {
     assert_eq!(set.code, Some(0), "{set:?}");
     moving.join().expect("the file of servers is in place");
     let listed = user.call_untrusted(&["tools", "list"]);
-    assert!(!escaped.exists() && listed.err.contains(".mcp.json of this workspace ignored"), "{listed:?}");
+    assert!(!escaped.exists() && listed.err.contains("subtend.yaml and .mcp.json and 50 agents"), "{listed:?}");
     assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
     user.call_untrusted(&["tools", "list"]);
     assert!(escaped.exists());
