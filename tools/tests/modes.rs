@@ -10,7 +10,7 @@ use subtend_tools::workspace::Workspace;
 use super::scene;
 
 /// A tool and its argument: the command of `shell`, or the path of `read`.
-type Step = (&'static str, &'static str);
+type ModeStep = (&'static str, &'static str);
 
 const FILES: [(&str, &str); 5] =
     [("subtend.yaml", "mine"), ("open/a", "plain"), ("secret/key", "hidden"), ("fixed/key", "kept\n"), ("src/y", "")];
@@ -49,7 +49,7 @@ fn role() {
 }
 
 /// Returns the outcomes of `steps` under `rules`, and without rules as a control.
-fn outcomes(rules: RuleSet, steps: &[Step]) -> [String; 2] {
+fn outcomes(rules: RuleSet, steps: &[ModeStep]) -> [String; 2] {
     let all = RuleSet { default: Verdict::Allow, rules: Vec::new() };
     [rules, all].map(|rules| scene::runtime("modes::role", &(rules, steps), true, &[]))
 }
@@ -57,7 +57,7 @@ fn outcomes(rules: RuleSet, steps: &[Step]) -> [String; 2] {
 /// The control is the same session without protected files.
 #[test]
 fn configuration_stays_protected_after_chmod_above_it() {
-    const STEPS: [Step; 2] = [
+    const STEPS: [ModeStep; 2] = [
         ("shell", "chmod 000 .."),
         ("shell", "echo spoiled > subtend.yaml; echo made > open/new; chmod 755 ..; cat subtend.yaml open/new"),
     ];
@@ -74,7 +74,7 @@ fn configuration_stays_protected_after_chmod_above_it() {
 /// Second names of denied files in a directory that cannot be listed are not known. The control is the same session without rules.
 #[test]
 fn unlisted_directory_reveals_no_second_names() {
-    const STEPS: [Step; 9] = [
+    const STEPS: [ModeStep; 9] = [
         ("shell", "chmod 000 secret fixed; echo step 1"),
         ("read", "open/copy"),
         ("read", "open/b"),

@@ -32,7 +32,7 @@ impl ShardPage {
         };
         let field = |name| page.iter().find_map(|(field, value)| (*field == name).then_some(*value));
         let items = field("\"items\"").filter(|items| items.starts_with('['));
-        let items = items.ok_or_else(|| <serde_json::Error as serde::de::Error>::custom("it is no list"))?;
+        let items = items.ok_or_else(|| <serde_json::Error as serde::de::Error>::custom("it is not a list"))?;
         let has_more = field("\"next\"").is_some_and(|next| next != "null");
         Ok(Self { items: parts(items).into_iter().map(Box::from).collect(), has_more })
     }
