@@ -30,11 +30,6 @@ pub(crate) const COMMANDS: &str = "commands";
 /// Files and folders that reach prompts.
 pub(crate) const PROMPTS: [&str; 3] = [INSTRUCTIONS, SKILLS, COMMANDS];
 
-/// Returns the user's own configuration file, unless another user can write it.
-pub(crate) fn user_file() -> Option<PathBuf> {
-    user_path(FILE)
-}
-
 /// Returns a file or folder next to the user's configuration, unless another user can write it.
 pub(crate) fn user_path(name: &str) -> Option<PathBuf> {
     unchecked_user_path(name).filter(|path| is_own(path))

@@ -459,7 +459,8 @@ mod tests {
             let instructions = guidance::instructions(&workspace, trust);
             let has_instructions = instructions.files().iter().any(|file| file.in_workspace);
             let agent = settings::load(&workspace, trust).expect("a configuration").config.agent;
-            (trust.catalog(&workspace).get("late").is_some(), has_instructions, &*agent == "late")
+            let catalog = trust.catalog(&workspace).expect("agents");
+            (catalog.get("late").is_some(), has_instructions, &*agent == "late")
         };
         assert_eq!((used(trust), used(Trust::GIVEN)), ((false, false, false), (true, true, true)));
     }

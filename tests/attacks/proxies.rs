@@ -15,7 +15,7 @@ fn proxy() -> (String, Arc<Mutex<String>>) {
         for mut connection in listener.incoming().flatten() {
             let mut piece = [0; 65_536];
             let read = connection.read(&mut piece).unwrap_or(0);
-            seen.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..read]));
+            seen.lock().expect("no other thread has panicked").push_str(&String::from_utf8_lossy(&piece[..read]));
             drop(connection.write_all(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"));
         }
     });

@@ -48,6 +48,9 @@ pub(super) type Sink<'a> = dyn FnMut(BorrowedFd<'_>, Grant) -> Result<(), String
 /// Device and inode, which identify a file under any name.
 type Inode = (u64, u64);
 
+/// Receives an entry, or what cannot be listed.
+type EntryVisit<'a, S> = dyn FnMut(&mut S, Result<DirEntry, Unlisted>) -> Result<(), String> + 'a;
+
 /// Files with several names (hard links), at least one of which is denied for an action.
 #[derive(Debug, Default)]
 struct SecondNames {
@@ -289,7 +292,7 @@ impl<'a> WorkspaceSurvey<'a> {
         dir: BorrowedFd<'_>,
         path: &str,
         depth: u32,
-        visit: &mut dyn FnMut(&mut Self, Result<DirEntry, Unlisted>) -> Result<(), String>,
+        visit: &mut EntryVisit<'_, Self>,
     ) -> Result<(), String> {
         if depth >= MAX_DEPTH {
             return Err(format!("the workspace has more than {MAX_DEPTH} levels of directories"));
