@@ -62,9 +62,8 @@ fn worktrees_are_created_in_a_relative_data_directory() {
 /// The file of the workspace says nothing about the one in a worktree. The control: a child in the workspace itself.
 #[test]
 fn write_in_a_worktree_is_shown_with_all_its_lines() {
-    for (more, expected) in
-        [(isolated(), "| a.txt\n| +one\n| +two\n| +child\n\n"), (json!({}), "| a.txt\n| +child\n\n")]
-    {
+    let arguments = r#"| {"path":"a.txt","content":"one\ntwo\nchild\n"}"#;
+    for (more, expected) in [(isolated(), arguments), (json!({}), "| a.txt\n| +child\n\n")] {
         let user = User::new();
         repository(&user);
         let steps = [writes("a.txt", "one\ntwo\nchild\n"), json!({"text": "done"})];
