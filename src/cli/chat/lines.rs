@@ -191,7 +191,7 @@ mod tests {
 
     fn editor(batches: &[&[KeyEvent]]) -> LineEditor {
         let key = |key: &KeyEvent| Some(Ok(Event::Key(*key)));
-        // `None` stands for a moment without input.
+        // `None` is a moment without input.
         let events: Vec<_> = batches.iter().flat_map(|batch| batch.iter().map(key).chain([None])).collect();
         let mut events = events.into_iter();
         LineEditor::new(Box::pin(stream::poll_fn(move |cx| match events.next() {
