@@ -16,15 +16,16 @@
 //! * **Network**, unless `net.fetch` is allowed without restriction: sockets of every kind are denied; Landlock also denies TCP. Unix
 //!   sockets are always denied, because a service such as a container engine or a key agent could act for the command.
 //! * **Open descriptors**: a command does not inherit files, pipes or sockets that the embedding program left open.
+//! * **Modes**: `chmod` changes only what the command may read and write, and files that have no name any more. Where the kernel cannot pass these
+//!   calls to the guard (another program listens already, such as the sandbox of a surrounding session, or `/proc/PID/mem` is closed to
+//!   it), they are denied.
 //! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, take leases of files, or
 //!   use key rings. It cannot change owners, extended attributes or flags of files. It cannot change limits, priorities or scheduling of
 //!   other processes, or join their process groups. It cannot use System V memory, semaphores and queues, or open POSIX queues.
 //!
 //! # What is not enforced
 //!
-//! * Names, sizes and times of files are visible.
-//! * A command can change times and modes (except setuid) of files if its user may: linkers and archivers need `chmod`, Landlock does not
-//!   cover modes, and the system call filter does not see paths.
+//! * Names, sizes and times of files are visible, and a command can change times if its user may.
 //! * Names and arguments of other processes are visible; their environment, memory and files are not.
 //! * The names in a partly allowed directory can be listed, unless a directory below it is denied. inotify reveals the names of files that
 //!   other processes use, in any directory.
@@ -35,6 +36,8 @@
 
 #[cfg(target_os = "linux")]
 mod domain;
+#[cfg(target_os = "linux")]
+mod modes;
 mod outside;
 mod places;
 #[cfg(target_os = "linux")]
@@ -165,7 +168,8 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     let (start, started) = mpsc::channel();
     let (killer, stop_requests) = mpsc::channel::<mpsc::Sender<()>>();
     std::thread::spawn(move || {
-        let child = domain::enter(&authority, &path, &places).and_then(|()| spawn_within(command));
+        let entered = domain::enter(&authority, &path, &places);
+        let child = entered.and_then(|(filter, granted)| spawn_within(command, filter, granted));
         if start.send(child).is_err() {
             return;
         }
@@ -181,13 +185,25 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
 
 /// Starts a command in a nested domain, so that it cannot signal threads of the guard.
 #[cfg(target_os = "linux")]
-fn spawn_within(mut command: Command) -> Result<Child, String> {
+fn spawn_within(
+    mut command: Command,
+    filter: domain::CommandFilter,
+    granted: modes::GrantedPlaces,
+) -> Result<Child, String> {
     let started = std::thread::spawn(move || {
         domain::enter_inner()?;
-        command.spawn().map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))
+        let listener = filter.apply()?;
+        let child = command.spawn();
+        let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
+        Ok::<_, String>((child, listener))
     });
     // The join guarantees that no thread of the guard remains in the command's own domain.
-    started.join().map_err(|_| "the sandbox panicked".to_owned())?
+    let (child, listener) = started.join().map_err(|_| "the sandbox panicked".to_owned())??;
+    if let Some(listener) = listener {
+        // This thread is in the outer domain, and without the filter, whose calls it makes itself.
+        std::thread::spawn(move || granted.answer_calls(&listener));
+    }
+    Ok(child)
 }
 
 /// Returns a command that waits for a line of input before it becomes `program`.

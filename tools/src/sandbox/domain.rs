@@ -15,8 +15,11 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getppid, kill_process_group, test_kill_process};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use seccompiler::BpfProgram;
+use subtend_seccomp::CallListener;
 use subtend_session::authority::Authority;
 
+use super::modes::{GrantedPlaces, STOPPED_CALLS};
 use super::places::{PROC, Places, RESOLVERS, SETTINGS, SYSTEM};
 use super::settings::readable_by_all;
 use super::survey::{Grant, WorkspaceSurvey};
@@ -54,11 +57,16 @@ pub(super) fn probe() -> Result<SandboxStrength, String> {
     })
 }
 
-/// Restricts this thread and its later children to what `authority` allows here, `scratch`, and `places`.
-pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> Result<(), String> {
+/// Restricts this thread and its later children to what `authority` allows here, `scratch`, and `places`. The filter of system calls is
+/// left to [`CommandFilter::apply`].
+pub(super) fn enter(
+    authority: &Authority,
+    scratch: &Path,
+    places: &Places,
+) -> Result<(CommandFilter, GrantedPlaces), String> {
     let limited = limits_network(authority);
     let mut rules = ruleset(limited).and_then(Ruleset::create).map_err(rules_error)?;
-    let filter = syscalls::filter(!limited)?;
+    let filter = CommandFilter(syscalls::filter(!limited)?);
     let resolvers = places.with_network.iter().filter(|_| !limited);
     let mut readable: Vec<&Path> = places.readable.iter().chain(resolvers).map(|path| &**path).collect();
     if !authority.unrestricted(&FILES) {
@@ -66,13 +74,35 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
         remove_overlaps(&std::env::current_dir().map_err(missing)?, &mut readable)?;
     }
     allow_system(&mut rules, &readable, places)?;
-    allow_without_links(&mut rules, scratch, AccessFs::from_all(FS))?;
+    let mut granted = GrantedPlaces::default();
+    let scratch = opened_without_links(scratch)?;
+    add(&mut rules, scratch.as_fd(), AccessFs::from_all(FS))?;
+    granted.add(scratch.as_fd(), true, true)?;
     let here = open(".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| format!("cannot open the workspace: {error}"))?;
-    WorkspaceSurvey::new(authority).grant(here, &mut |fd, grant| add(&mut rules, fd, access(grant)))?;
+    WorkspaceSurvey::new(authority).grant(here, &mut |fd, grant| {
+        granted.add(fd, grant.read, grant.write)?;
+        add(&mut rules, fd, access(grant))
+    })?;
     restrict(rules)?;
     drop_capabilities(CapabilitySet::empty())?;
-    syscalls::apply(&filter)
+    Ok((filter, granted))
+}
+
+/// The filter of system calls of a command.
+pub(super) struct CommandFilter(Vec<BpfProgram>);
+
+impl CommandFilter {
+    /// Applies the filter to this thread and its later descendants. The listener receives their changes of modes. Without one, because
+    /// another program listens already or the kernel does not support it, these changes are denied.
+    pub(super) fn apply(self) -> Result<Option<CallListener>, String> {
+        let listener = CallListener::install(&STOPPED_CALLS).ok();
+        syscalls::apply(&self.0)?;
+        if listener.is_none() {
+            syscalls::apply(&[syscalls::denied(&STOPPED_CALLS)?])?;
+        }
+        Ok(listener)
+    }
 }
 
 /// Restricts this thread and all its later children to the directories `written` and `read`, to `program`, and to `places`, without
@@ -216,9 +246,11 @@ fn open_without_links(path: &Path) -> io::Result<OwnedFd> {
 
 /// Grants `access` to the directory `path`. A link on the way is an error: a session may have created it.
 fn allow_without_links(rules: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
-    let dir = open_without_links(path)
-        .map_err(|error| format!("cannot open {} without following links: {error}", path.display()))?;
-    add(rules, dir.as_fd(), access)
+    add(rules, opened_without_links(path)?.as_fd(), access)
+}
+
+fn opened_without_links(path: &Path) -> Result<OwnedFd, String> {
+    open_without_links(path).map_err(|error| format!("cannot open {} without following links: {error}", path.display()))
 }
 
 fn add(rules: &mut RulesetCreated, fd: BorrowedFd<'_>, access: BitFlags<AccessFs>) -> Result<(), String> {

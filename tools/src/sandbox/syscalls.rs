@@ -65,8 +65,9 @@ const CLONE3: i64 = 435;
 const OPENAT2: i64 = 437;
 /// `fchmodat2`, with the index of its mode argument.
 const FCHMODAT2: (i64, u8) = (452, 2);
-/// `setxattrat`, `removexattrat`, `file_setattr`.
-const ATTRIBUTES_AT: [i64; 3] = [463, 466, 469];
+/// `setxattrat`, `removexattrat`.
+const ATTRIBUTES_AT: [i64; 2] = [463, 466];
+const FILE_SETATTR: i64 = 469;
 /// The newest reviewed call. The filter reports later calls, and the x32 numbers of x86-64, as missing.
 const NEWEST_CALL: u32 = 469;
 
@@ -112,6 +113,8 @@ const NETLINK: u64 = 16;
 
 /// "Permission denied", the same error as for a file.
 const EACCES: u32 = 13;
+/// "Not supported", as on a file system without attributes: programs that copy files then leave them out.
+const EOPNOTSUPP: u32 = 95;
 /// "No such call": libraries then use the older call.
 const ENOSYS: u32 = 38;
 
@@ -122,18 +125,34 @@ const ENOSYS: u32 = 38;
 /// shared memory, semaphores and queues. They also deny changes to limits, priorities and scheduling of other processes, and joining
 /// their process groups.
 pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
+    let denied = denied_calls(network).map_err(build_error)?;
+    let always = |calls: &[i64]| calls.iter().map(|call| (*call, Vec::new())).collect();
+    let attributes: Vec<i64> = number::ATTRIBUTES.iter().chain(&ATTRIBUTES_AT).copied().collect();
+    Ok(vec![
+        program(denied, EACCES)?,
+        program(always(&attributes), EOPNOTSUPP)?,
+        program(always(&[CLONE3, OPENAT2]), ENOSYS)?,
+        missing_above(NEWEST_CALL),
+    ])
+}
+
+/// Returns a filter that denies `calls`.
+pub(super) fn denied(calls: &[u32]) -> Result<BpfProgram, String> {
+    program(calls.iter().map(|call| (i64::from(*call), Vec::new())).collect(), EACCES)
+}
+
+/// Returns a filter in which `calls` fail with `errno`. It kills a process that uses calls of another architecture, because their numbers
+/// have other meanings.
+fn program(calls: Vec<DeniedCall>, errno: u32) -> Result<BpfProgram, String> {
     let arch = std::env::consts::ARCH;
     let target = TargetArch::try_from(arch).map_err(|_| format!("no system call filter is available for {arch}"))?;
-    let failed = |error: seccompiler::BackendError| format!("cannot build the system call filter: {error}");
-    let denied = denied_calls(network).map_err(failed)?;
-    // The filter kills a process that uses calls of another architecture, because their numbers have other meanings.
-    let program = |denied: Vec<DeniedCall>, errno| {
-        let rules: BTreeMap<_, _> = denied.into_iter().collect();
-        let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), target);
-        filter.and_then(BpfProgram::try_from).map_err(failed)
-    };
-    let missing = [CLONE3, OPENAT2].map(|call| (call, Vec::new()));
-    Ok(vec![program(denied, EACCES)?, program(missing.into(), ENOSYS)?, missing_above(NEWEST_CALL)])
+    let rules: BTreeMap<_, _> = calls.into_iter().collect();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), target);
+    filter.and_then(BpfProgram::try_from).map_err(build_error)
+}
+
+fn build_error(error: BackendError) -> String {
+    format!("cannot build the system call filter: {error}")
 }
 
 /// Returns a filter that reports every call above `newest` as missing, because its effect is unknown.
@@ -178,9 +197,8 @@ fn denied_calls(network: bool) -> Result<Vec<DeniedCall>, BackendError> {
         |command| SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, command)?]);
     denied.push((number::FCNTL, LEASES.map(lease).into_iter().collect::<Result<_, _>>()?));
     denied.push((number::SOCKETPAIR, pairs.collect::<Result<_, _>>()?));
-    let always =
-        [&[number::SETNS, IO_URING_SETUP], number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS];
-    denied.extend(always.into_iter().chain([number::SHARED]).flatten().map(|call| (*call, Vec::new())));
+    let always = [&[number::SETNS, IO_URING_SETUP, FILE_SETATTR], number::CHOWN, number::KEY_RINGS, number::SHARED];
+    denied.extend(always.into_iter().flatten().map(|call| (*call, Vec::new())));
     // These calls are allowed for process 0, which means the caller.
     let of_others =
         |argument| single_rule(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?);
