@@ -221,6 +221,8 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         // An estimate: it is lower in the fold after texts of a deleted branch were erased.
         text_bytes: _,
         input_bytes: _,
+        agent_inputs,
+        agent_input_bytes: _,
         arrived: _,
         due: _,
         recalled: _,
@@ -240,6 +242,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         ("queue", *queue == b.queue),
         ("seen", *seen == b.seen),
         ("accepted", *accepted == b.accepted),
+        ("agent_inputs", *agent_inputs == b.agent_inputs),
         ("transcript", *transcript == b.transcript),
         ("asked", *asked == b.asked),
         ("about", *about == b.about),

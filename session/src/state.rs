@@ -108,6 +108,10 @@ pub struct State {
     pub text_bytes: u64,
     /// Bytes of all accepted inputs. A fold after texts were erased has fewer.
     pub input_bytes: u64,
+    /// Number of accepted messages and continuations of agents, and of refused continuations.
+    pub agent_inputs: usize,
+    /// Bytes of the accepted messages and continuations of agents, as in `input_bytes`.
+    pub agent_input_bytes: u64,
     /// Volatile: arrived outbox rows that are not taken, in LSN order.
     pub arrived: Arrived,
     /// Volatile: unstarted calls of the current turn, by the condition that they wait for.

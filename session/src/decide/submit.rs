@@ -83,6 +83,40 @@ fn check_share(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection
     Ok(())
 }
 
+/// Checks the number and the bytes of all inputs. Those of agents count as at most half, so that a person can always
+/// send as many. Continuations are not refused, but leave no room for messages.
+fn check_totals(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
+    let state = &draft.state;
+    let max_bytes = MAX_INPUT_BYTES.max(state.limits.input_bytes);
+    let (agent_share, agent_max) = (MAX_INPUTS / 2, max_bytes / 2);
+    let refused = |why: String| Err(Rejection::BadInput(why));
+    if input.is_from_agent() {
+        let bytes = state.agent_input_bytes.saturating_add(input.bytes());
+        if state.agent_inputs >= agent_share {
+            return refused(format!("the session has had {agent_share} inputs of agents, which is the limit"));
+        }
+        if bytes > agent_max {
+            return refused(format!(
+                "with it the inputs of agents in the session have {bytes} bytes, the limit is {agent_max}"
+            ));
+        }
+    }
+    let others = state.accepted.len().saturating_sub(state.agent_inputs);
+    if others.saturating_add(state.agent_inputs.min(agent_share)) >= MAX_INPUTS {
+        return refused(format!(
+            "the session has had {MAX_INPUTS} inputs, which is the limit: branch off from it, or open another session"
+        ));
+    }
+    let others = state.input_bytes.saturating_sub(state.agent_input_bytes);
+    let bytes = others.saturating_add(state.agent_input_bytes.min(agent_max)).saturating_add(input.bytes());
+    if bytes > max_bytes {
+        return refused(format!(
+            "with it the inputs of the session have {bytes} bytes, the limit is {max_bytes}: branch off from it, or open another session"
+        ));
+    }
+    Ok(())
+}
+
 fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
     let limits = &draft.state.limits;
     if input.text.trim().is_empty() {
@@ -107,17 +141,7 @@ fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejectio
             "the input allows {turns} turns, the session's limit `turns` is {max}: allow {max} or fewer"
         )));
     }
-    if draft.state.accepted.len() >= MAX_INPUTS {
-        return Err(Rejection::BadInput(format!(
-            "the session has had {MAX_INPUTS} inputs, which is the limit: branch off from it, or open another session"
-        )));
-    }
-    let (bytes, max) = (draft.state.input_bytes.saturating_add(input.bytes()), MAX_INPUT_BYTES.max(limits.input_bytes));
-    if bytes > max {
-        return Err(Rejection::BadInput(format!(
-            "with it the inputs of the session have {bytes} bytes, the limit is {max}: branch off from it, or open another session"
-        )));
-    }
+    check_totals(draft, input)?;
     // If no run is in flight, the input opens one, which empties the queue. So a full queue does not matter.
     if draft.run().is_some() && draft.state.queue.len() >= limits.queue as usize {
         return Err(Rejection::Busy { what: "the session's queue", limit: limits.queue.into() });

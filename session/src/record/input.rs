@@ -67,9 +67,14 @@ impl InputAccepted {
         self.turns.or_else(|| self.agent_override.as_ref().and_then(|agent| agent.turns))
     }
 
+    /// Returns whether an agent sent the input: a message of a running relative, or a continuation.
+    pub(crate) fn is_from_agent(&self) -> bool {
+        matches!(self.from, From::Model { .. })
+    }
+
     /// Returns whether a running relative sent the input: it is only for the run in flight, and is dropped at its end.
     pub fn is_from_relative(&self) -> bool {
-        self.lane == Lane::Steer && matches!(self.from, From::Model { .. })
+        self.lane == Lane::Steer && self.is_from_agent()
     }
 }
 

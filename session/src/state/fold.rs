@@ -121,6 +121,8 @@ impl State {
             usage: Default::default(),
             text_bytes: created.inherited_bytes(),
             input_bytes: 0,
+            agent_inputs: 0,
+            agent_input_bytes: 0,
             arrived: Default::default(),
             due: Default::default(),
             recalled: Default::default(),

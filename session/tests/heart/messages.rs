@@ -115,6 +115,47 @@ fn x16_messages_leave_room_for_inputs_of_a_person() {
     assert_eq!(flooded(&[SIBLING, 0xC2], of_host), (40, busy("the session's queue", 40), false));
 }
 
+/// Children that sent half of all inputs, or half of their bytes, kept the person from typing for good. The control: the
+/// last message, and a person's last input.
+#[test]
+fn x16_messages_leave_half_of_all_inputs_to_a_person() {
+    const HALF: usize = 8_192;
+    let refused = |why: &str| Err(Rejection::BadInput(why.to_owned()));
+    let of_agents = || message(1, "go");
+    let of_person = || send(1 << 20, "go");
+    let after = |(agents, others): (usize, usize), command| {
+        let mut heart = child();
+        heart.state.accepted = (0..(agents + others) as u128).map(input_id).collect();
+        heart.state.agent_inputs = agents;
+        heart.rules.decide(&mut heart.state, command, clock()).map(drop)
+    };
+    let why = "the session has had 8192 inputs of agents, which is the limit";
+    assert_eq!([HALF - 1, HALF].map(|agents| after((agents, 0), of_agents())), [Ok(()), refused(why)]);
+    let why = "the session has had 16384 inputs, which is the limit: branch off from it, or open another session";
+    // Continuations of a child are not refused, so that agents may have more than half.
+    for agents in [HALF, 3 * HALF] {
+        let sent = [HALF - 1, HALF].map(|others| after((agents, others), of_person()));
+        assert_eq!(sent, [Ok(()), refused(why)], "{agents}");
+    }
+    let after = |(agents, others): (u64, u64), command| {
+        let mut heart = child();
+        (heart.state.input_bytes, heart.state.agent_input_bytes) = (agents + others, agents);
+        heart.rules.decide(&mut heart.state, command, clock()).map(drop)
+    };
+    let half = 16 << 20;
+    let why = "with it the inputs of agents in the session have 16777217 bytes, the limit is 16777216";
+    assert_eq!([half - 2, half - 1].map(|agents| after((agents, 0), of_agents())), [Ok(()), refused(why)]);
+    let why = "with it the inputs of the session have 33554433 bytes, the limit is 33554432: branch off from it, or open another session";
+    for agents in [half, 3 * half] {
+        let sent = [half - 2, half - 1].map(|others| after((agents, others), of_person()));
+        assert_eq!(sent, [Ok(()), refused(why)], "{agents}");
+    }
+    let heart = child().then(message(1, "hello"));
+    let state = &heart.state;
+    assert_eq!((state.agent_inputs, state.agent_input_bytes, state.input_bytes), (1, 5, 9), "the task is a person's");
+    heart.assert_refolds();
+}
+
 #[test]
 fn x16_read_messages_make_room_for_others() {
     let mut heart = child();

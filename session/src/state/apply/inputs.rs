@@ -14,6 +14,10 @@ impl State {
             self.seen.insert(Arc::clone(key), input.id);
         }
         self.remember(input.id);
+        if input.is_from_agent() {
+            self.agent_inputs = self.agent_inputs.saturating_add(1);
+            self.agent_input_bytes = self.agent_input_bytes.saturating_add(input.bytes());
+        }
         // An input after a cancel of the whole tree is a request to continue, so queued inputs may open the next run.
         if let Some(Hold::Closing { keeps_queue, .. }) = self.run.as_mut().and_then(|run| run.hold.as_mut()) {
             *keeps_queue = false;
@@ -26,6 +30,7 @@ impl State {
     /// Records a refused row, so that a repeated delivery is recognised.
     pub(super) fn apply_continue_refused(&mut self, owner: SessionId, key: CallId) {
         self.remember(index::continue_input(owner, key));
+        self.agent_inputs = self.agent_inputs.saturating_add(1);
     }
 
     fn remember(&mut self, id: InputId) {
