@@ -175,6 +175,45 @@ async fn r9_starting_and_typing_need_the_approval_of_shell() {
     shut(runtime).await;
 }
 
+/// A permanent approval of a command does not cover its text where it is typed into a process. The control: the command
+/// runs again without a question.
+#[tokio::test]
+async fn r9_always_approval_of_a_command_is_not_for_typed_text() {
+    let journal = journal();
+    let rule = Rule { action: "shell.run".into(), resource: "*".into(), verdict: Verdict::Ask };
+    let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };
+    let runtime = with(builder(&journal).policy(policy), |request| {
+        let (command, last) = (("shell", json!({"command": "true"})), last_result(&request));
+        match answers(&request) {
+            0 => calls([command]),
+            1 => calls([command, shell("read line; echo got $line")]),
+            _ if !notices(&request).is_empty() => text(&notices(&request).join("|")),
+            _ if last.contains("started") || last.contains("is not running here") => {
+                calls([("process", json!({"action": "input", "session_id": handle(&request, 2), "text": "true"}))])
+            }
+            _ => text("I wait."),
+        }
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let mut approver = runtime.approver();
+    let (session, _) = sent(&runtime, "go").await;
+    let mut asked = Vec::new();
+    let answer = loop {
+        let question = tokio::select! {
+            question = approver.next() => question,
+            ended = ended(&session) => break ended.text.expect("an answer"),
+        };
+        let verdict = if &*question.tool == "shell" { AskVerdict::Always } else { AskVerdict::Allow };
+        asked.push((question.tool.to_string(), question.resource.to_string()));
+        approver.answer(&question, verdict).await.expect("answered");
+    };
+    let entry = |tool: &str, resource: &str| (tool.to_owned(), resource.to_owned());
+    assert_eq!(asked[..2], [entry("shell", "true"), entry("shell", "read line; echo got $line")]);
+    assert!(asked.len() > 2 && asked[2..].iter().all(|typed| *typed == entry("process", "true")), "{asked:?}");
+    assert!(answer.contains("got true"), "{answer}");
+    shut(runtime).await;
+}
+
 #[tokio::test]
 async fn r9_processes_of_relatives_are_out_of_reach() {
     let journal = journal();

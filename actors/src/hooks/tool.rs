@@ -10,6 +10,7 @@ use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 use super::{BeforeTool, Hooks, ToolAsked, ToolDone, catch_hook_panic};
 use crate::calls::tool_call::{self, ToolOutcome};
+use crate::spawn::background;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GrantedApprovals {
@@ -27,7 +28,10 @@ impl GrantedApprovals {
         args: &Value,
         authority: &Authority,
     ) -> Result<(), ToolError> {
-        tools.check(tool, args, authority, &|access| self.always.contains(access) || self.once.contains(access))
+        let name = &tool.spec().name;
+        let granted =
+            |access: &Access| background::is_granted(&self.always, name, access) || self.once.contains(access);
+        tools.check(tool, args, authority, &granted)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Background processes. A process is a child session: a built-in model starts its command by `shell`, polls it, and answers with its last output.
 
+use std::collections::BTreeSet;
+
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::json;
@@ -31,6 +33,12 @@ const MAX_TURN_BYTES: usize = 1 << 10;
 
 /// Maximum wait of one call in ms, below the default time limit of tools.
 const MAX_WAIT_MS: u64 = 60_000;
+
+/// Returns whether the permanent approvals of a session cover an access of `tool`. None covers text that is typed into a process: its access names
+/// the text as a command, which an approval of `shell` may name too, and not the process that reads it.
+pub(crate) fn is_granted(always: &BTreeSet<Access>, tool: &str, access: &Access) -> bool {
+    tool != PROCESS && always.contains(access)
+}
 
 /// Adds the agent of processes to `catalog`, if `tools` can start them.
 pub(crate) fn add(catalog: &mut Catalog, tools: &Registry) {

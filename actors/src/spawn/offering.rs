@@ -20,6 +20,7 @@ use subtend_tools::tool::ToolError;
 use crate::calls::in_flight::Parsed;
 use crate::faults::InternalEvent;
 use crate::spawn::agents::Agents;
+use crate::spawn::background;
 use crate::spawn::caches::ToolSetKey;
 use crate::spawn::profiles::{self, Caller};
 use crate::spawn::tool_set::{CallTarget, Classified, Finds, ToolSet, intersect_lists, spawn_access};
@@ -225,7 +226,7 @@ impl Agents {
                 (&*used, &*found)
             }
         };
-        let granted = |access: &Access| always.contains(access);
+        let granted = |access: &Access| background::is_granted(always, tool, access);
         match self.tools.classify(tool, args, &offer.authority, offer.only.as_deref(), true, &granted) {
             Found::Ready { tool, args, kind, access, ask } => Classified {
                 kind,
@@ -258,7 +259,7 @@ impl Agents {
     ) -> (Option<Access>, bool) {
         match parsed {
             Parsed::Tool(tool, args) => {
-                let granted = |access: &Access| always.contains(access);
+                let granted = |access: &Access| background::is_granted(always, &tool.spec().name, access);
                 match Registry::ruling(&**tool, args, &offer.authority, &granted) {
                     Ruling::Asked(access) => (Some(access), true),
                     Ruling::Allowed(access) => (access, false),

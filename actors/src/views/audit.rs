@@ -10,6 +10,8 @@ use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, Seq, Text, TurnNo};
 use subtend_session::record::{AnsweredBy, AskVerdict, Record, ToolCall};
 
+use crate::spawn::background;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub seq: Seq,
@@ -70,7 +72,8 @@ impl Audit {
         } else if let Record::CallStarted { call, access: Some(access), .. } = record {
             // For an ask, the answer is the decision.
             if !self.answered.contains(call) {
-                let by = if self.always.contains(access) { DecidedBy::Always } else { DecidedBy::Rules };
+                let granted = background::is_granted(&self.always, &self.tool_of(*call), access);
+                let by = if granted { DecidedBy::Always } else { DecidedBy::Rules };
                 self.decided(seq, *call, Some((**access).clone()), Decided::Allowed, by, None);
             }
         } else if let Record::CallFinished(finished) = record {
@@ -96,6 +99,14 @@ impl Audit {
         self.decided(seq, call, access, decided, DecidedBy::Asked(by), None);
     }
 
+    fn tool_of(&self, call: CallId) -> Text {
+        let tool_call = self.tools.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
+        tool_call.map_or_else(
+            || "".into(),
+            |tool_call| Text::from(discovery::display_name(&tool_call.tool, &tool_call.args)),
+        )
+    }
+
     fn was_denied(&self, call: CallId) -> bool {
         let last = self.decisions.iter().rev().find(|decision| decision.call == call);
         last.is_some_and(|decision| decision.verdict == Decided::Denied)
@@ -110,11 +121,7 @@ impl Audit {
         by: DecidedBy,
         why: Option<Text>,
     ) {
-        let tool_call = self.tools.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
-        let tool = tool_call.map_or_else(
-            || "".into(),
-            |tool_call| Text::from(discovery::display_name(&tool_call.tool, &tool_call.args)),
-        );
+        let tool = self.tool_of(call);
         self.decisions.push(Decision { seq, call, tool, access, verdict, by, why });
     }
 }

@@ -6,7 +6,7 @@ use super::opening::ms_until;
 use crate::authority::Access;
 use crate::call::{CallEnd, CallKind, Invalid, ToolErrorKind};
 use crate::command::Deadline;
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, discovery};
 use crate::effect::{Effect, Rejection, Reply};
 use crate::ids::{CallId, Text, TurnNo};
 use crate::limits::time_after;
@@ -29,7 +29,7 @@ pub(super) fn on_ask_answered(
     draft.reply(Reply::Done(run));
     // Each proposal needs an approval of its own, and so does each typed text: its access does not name the process.
     let proposes = matches!(draft.state.due.asked.get(&call.ix), Some(CallKind::Propose(_)));
-    let types = draft.state.call(call).is_some_and(|open_call| *open_call.tool == *PROCESS);
+    let types = draft.types_text(call);
     let once = verdict == AskVerdict::Always && (proposes || types);
     let verdict = if once { AskVerdict::Allow } else { verdict };
     let alike = if verdict == AskVerdict::Always { draft.similar_asks(call, &access) } else { Vec::new() };
@@ -107,11 +107,18 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns the other calls of the turn that ask for the same access.
+    /// Returns whether a call types text into a background process.
+    fn types_text(&self, call: CallId) -> bool {
+        let open_call = self.state.call(call);
+        open_call.is_some_and(|open_call| discovery::display_name(&open_call.tool, &open_call.args) == PROCESS)
+    }
+
+    /// Returns the other calls of the turn that ask for the same access. A command that is typed into a process has the
+    /// access of one that a shell runs, and needs an approval of its own.
     fn similar_asks(&self, call: CallId, access: &Access) -> Vec<(CallId, Access)> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let ids = (0_u32..).map(|ix| CallId { turn: call.turn, ix });
-        let others = ids.take(turn.calls.len()).filter(|other| *other != call);
+        let others = ids.take(turn.calls.len()).filter(|other| *other != call && !self.types_text(*other));
         let asked_accesses = others.filter_map(|other| Some((other, self.requested_access(other)?)));
         asked_accesses.filter(|(_, other)| other == access).collect()
     }

@@ -115,6 +115,28 @@ fn always_approval_covers_only_one_typed_text() {
     assert_eq!(answered("shell"), ("ask_answered ask_answered +0 Done > W".to_owned(), 1));
 }
 
+/// A permanent approval of a command covers no equal text that is typed into a process, also where the call goes through
+/// `use_tool`. The control: an equal command.
+#[test]
+fn always_approval_of_a_command_covers_no_typed_text() {
+    const SHELL: (&str, &str) = ("shell", "{}");
+    const TYPED: (&str, &str) = ("process", "{}");
+    const USED: (&str, &str) = ("use_tool", r#"{"tool":"process","args":{}}"#);
+    let answered = |tools: [(&str, &str); 2]| {
+        let mut asked = asking(1, vec![(writes(), Some("yes")), (writes(), Some("yes"))]);
+        let Command::ModelAnswered(answer) = &mut asked else { panic!() };
+        for (call, (tool, args)) in answer.calls.iter_mut().zip(tools) {
+            (call.asked.tool, call.asked.args) = (tool.into(), args.into());
+        }
+        let mut heart = Heart::root().then(send(1, "go")).then(asked);
+        (heart.summary(answer_ask(0, AskVerdict::Always, AnsweredBy::Person)), heart.state.always.len())
+    };
+    let one = |always| ("ask_answered +0 Done > W".to_owned(), always);
+    assert_eq!([answered([SHELL, TYPED]), answered([SHELL, USED])], [one(1), one(1)]);
+    assert_eq!([answered([TYPED, SHELL]), answered([USED, SHELL])], [one(0), one(0)]);
+    assert_eq!(answered([SHELL, SHELL]), ("ask_answered ask_answered +0 Done > W".to_owned(), 1));
+}
+
 #[test]
 fn hand_over_precedes_other_calls_and_next_turn_waits_for_them() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![reads(), proposal()])).then(allow(1));
