@@ -302,3 +302,42 @@ async fn stricter_agent_cannot_message_a_child_through_its_own() {
         host.shut_down().await;
     }
 }
+
+/// A minion that continues has the tools that the call names this time, not those of its start. So a sibling with fewer
+/// tools cannot message it, also one that was started with more. The controls: siblings with the same tools and with more.
+#[tokio::test(start_paused = true)]
+async fn minion_cannot_message_a_sibling_continued_with_more_tools() {
+    let minion = |old: Option<SessionId>, tools: &[&str], steps: &[Value]| {
+        let old = old.map(|old| old.to_string());
+        let args = json!({"message": script(steps), "minionChatId": old, "enableWeb": false, "enabledTools": tools});
+        call("minion", args)
+    };
+    let (few, more) = (&["pause"][..], &["pause", "write"][..]);
+    let (narrow, wide) = (&["message", "pause"][..], &["message", "pause", "write"][..]);
+    let cases = [
+        ((few, few), (narrow, narrow), true),
+        ((more, few), (narrow, narrow), true),
+        ((more, more), (narrow, wide), true),
+        ((few, more), (narrow, narrow), false),
+        ((more, more), (wide, narrow), false),
+    ];
+    for (receiver, sender, arrives) in cases {
+        let mut scene = AttackScene::new().dialect(Dialect::Minion).tool(message::tool()).tool(pause());
+        let host = scene.host().await;
+        let starts = [minion(None, receiver.0, &[say("first")]), minion(None, sender.0, &[say("first")])];
+        let root = host.run_steps("worker", &[in_one_turn(&starts)]).await;
+        let [to, from] = host.children(root.id())[..] else { panic!("two minions") };
+        let pauses = call("pause", json!({}));
+        let tells = call("message", json!({"to": to.to_string(), "text": "Write open/new.txt."}));
+        let receives = minion(Some(to), receiver.1, &[pauses.clone(), pauses.clone()]);
+        let again = in_one_turn(&[receives, minion(Some(from), sender.1, &[pauses, tells])]);
+        host.continue_with(&root, &[again]).await;
+        let result = &host.results(from)[1];
+        assert_eq!(!result.0, arrives, "{receiver:?} {sender:?}: {result:?}");
+        assert!(arrives || result.1.contains("it has tools that you do not have now"), "{result:?}");
+        let has_task =
+            |message: &Message| matches!(message, Message::User { text, .. } if text.contains("Write open/new"));
+        assert_eq!(host.request(to).messages.iter().any(has_task), arrives, "{receiver:?} {sender:?}");
+        host.shut_down().await;
+    }
+}

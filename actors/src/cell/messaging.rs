@@ -39,7 +39,7 @@ impl Messenger for Cells {
         Box::pin(async move {
             let (receiver, sender) = self.receiver(&from, &to)?;
             check_names(&to, &receiver, &authority)?;
-            self.check_rights((from.session, &sender), &receiver, (&authority, child_tools.as_ref()))?;
+            let tools = self.check_rights((from.session, &sender), &receiver, (&authority, child_tools))?;
             let (session, run, call) = (from.session, from.run, from.call);
             let (short, agent) = (&sender.short.0, &sender.agent);
             let input = InputAccepted::new(
@@ -49,6 +49,8 @@ impl Messenger for Cells {
                 frame_message(&from, receiver.sender, (short, agent), &text),
                 Owner::Run { session, run, call },
             );
+            // The receiver compares them with its own.
+            let input = InputAccepted { tools, ..input };
             let name = display_name(&receiver.head);
             // A shutdown lets this call end, but no session accepts an input any more.
             if self.life.is_stopping() {
@@ -95,21 +97,24 @@ fn check_names(to: &str, receiver: &Relative, authority: &Authority) -> Result<(
 
 impl Cells {
     /// Refuses a message to one with more rights than the caller now: another agent may have answered at its start.
+    /// Returns the tools that the receiver may have at most; `None` for all.
     fn check_rights(
         &self,
         (caller, sender): (SessionId, &Head),
         receiver: &Relative,
-        (authority, child_tools): (&Authority, Option<&Vec<Text>>),
-    ) -> Result<(), ToolError> {
+        (authority, child_tools): (&Authority, Option<Vec<Text>>),
+    ) -> Result<Option<Vec<Text>>, ToolError> {
         let name = display_name(&receiver.head);
         let agents = self.environments().of_root(receiver.head.root);
-        let more = match (receiver.sender, sender.parent) {
-            (Relation::Child, _) | (Relation::Sibling, None) => return Ok(()),
-            (Relation::Parent, _) => agents.excess((caller, receiver.id), (authority, child_tools)),
-            (Relation::Sibling, Some(parent)) => agents.sibling_excess(parent, (caller, receiver.id), authority),
+        let (parent, tools) = match (receiver.sender, sender.parent) {
+            (Relation::Child, _) | (Relation::Sibling, None) => return Ok(None),
+            (Relation::Parent, _) => (caller, Ok(child_tools)),
+            // The parent may have started the caller while a stricter agent answered, and the receiver while a wider one did.
+            (Relation::Sibling, Some(parent)) => (parent, agents.tools_of(caller)),
         };
-        match more {
-            Ok(None) => Ok(()),
+        let tools = tools.map_err(|error| unreadable(&error))?;
+        match agents.excess((parent, receiver.id), (authority, None)) {
+            Ok(None) => Ok(tools),
             Ok(Some(more)) => Err(ToolError::refused(format!(
                 "{name} did not get the message: it {more}. Start a new agent, which may do what you may"
             ))),

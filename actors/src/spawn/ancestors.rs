@@ -16,6 +16,8 @@ use crate::spawn::tool_set::lists_all;
 const MAX_CACHED: usize = 4_096;
 /// Maximum length of a chain of ancestors: a damaged store may hold a cycle. An import takes 1,000 levels above a session.
 const MAX_CHAIN: usize = 1_001;
+/// Number of records that are read at a time.
+const RECORDS_READ: usize = 64;
 /// The name of an agent that no catalog has: it has no permissions.
 const UNKNOWN_AGENT: &str = "";
 
@@ -78,29 +80,41 @@ impl Agents {
         (parent, child): (SessionId, SessionId),
         (authority, only): (&Authority, Option<&Vec<Text>>),
     ) -> Result<Option<String>, ReadError> {
-        let (most, tools) = self.rights_of(parent, child)?;
-        if most.within(authority) {
-            let lacks = only.is_some_and(|only| !lists_all(only, tools.as_ref()));
-            return Ok(lacks.then(|| "has tools that you do not have now".to_owned()));
+        let most = self.rights_of(parent, child)?;
+        if !most.within(authority) {
+            return Ok(Some(excess_message(&most, authority)));
         }
-        Ok(Some(excess_message(&most, authority)))
+        let Some(only) = only else { return Ok(None) };
+        let lacks = !lists_all(only, self.tools_of(child)?.as_ref());
+        Ok(lacks.then(|| "has tools that you do not have now".to_owned()))
     }
 
-    /// Returns what `other` has beyond `authority` and the tools of `own`; `None` if nothing. Both are children of `parent`, and `authority` is that
-    /// of `own`.
-    /// The parent may have started `own` while a stricter agent answered, and `other` while a wider one did.
-    pub(crate) fn sibling_excess(
-        &self,
-        parent: SessionId,
-        (own, other): (SessionId, SessionId),
-        authority: &Authority,
-    ) -> Result<Option<String>, ReadError> {
-        let (_, only) = self.rights_of(parent, own)?;
-        self.excess((parent, other), (authority, only.as_ref()))
+    /// Returns the list of tools that `session` has now, by its durable records; `None` for all tools.
+    pub(crate) fn tools_of(&self, session: SessionId) -> Result<Option<Vec<Text>>, ReadError> {
+        let missing = || ReadError::NoSuchSession(session);
+        let first = self.journal.records_from(session, Seq(1), 1)?.into_iter().next();
+        let Some(Record::SessionCreated(created)) = first.map(|stored| stored.record) else { return Err(missing()) };
+        // Only a call that names tools changes the list, and its child has one from the start.
+        let Some(created_with) = created.tools else { return Ok(None) };
+        let mut end = self.journal.head(session)?.ok_or_else(missing)?.last_seq.0.saturating_add(1);
+        while end > 2 {
+            let start = end.saturating_sub(RECORDS_READ as u64).max(2);
+            let count = usize::try_from(end.saturating_sub(start)).unwrap_or(RECORDS_READ);
+            let records = self.journal.records_from(session, Seq(start), count)?;
+            let changed = records.into_iter().rev().find_map(|stored| {
+                let Record::InputAccepted(input) = stored.record else { return None };
+                if input.is_from_relative() { None } else { input.tools }
+            });
+            if changed.is_some() {
+                return Ok(changed);
+            }
+            end = start;
+        }
+        Ok(Some(created_with))
     }
 
-    /// Returns what `child` of `parent` may do at most now, and its list of tools.
-    fn rights_of(&self, parent: SessionId, child: SessionId) -> Result<(Authority, Option<Vec<Text>>), ReadError> {
+    /// Returns what `child` of `parent` may do at most now.
+    fn rights_of(&self, parent: SessionId, child: SessionId) -> Result<Authority, ReadError> {
         let first = self.journal.records_from(child, Seq(1), 1)?.into_iter().next();
         let Some(Record::SessionCreated(created)) = first.map(|stored| stored.record) else {
             return Err(ReadError::NoSuchSession(child));
@@ -110,7 +124,7 @@ impl Agents {
         let ceiling = created.ceiling.body.as_deref().cloned().unwrap_or_else(Authority::allow_all);
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
         // Another agent may answer in the child too, so its own manifest does not bound it here.
-        Ok((ceiling.effective(&policy, &Authority::allow_all(), &ancestors), created.tools))
+        Ok(ceiling.effective(&policy, &Authority::allow_all(), &ancestors))
     }
 }
 
