@@ -117,8 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if let Some(agent) = agent {
         return detail::show(agent, &problems, args.json);
     }
-    problems.extend_from_slice(guidance::instructions(&workspace, trust).problems());
-    let skills = guidance::skills(&workspace, trust);
+    problems.extend_from_slice(guidance::instructions(&workspace, trust)?.problems());
+    let skills = guidance::skills(&workspace, trust)?;
     problems.extend_from_slice(skills.problems());
     problems.extend(skills.missing(&catalog));
     problems.extend(servers::unknown_server_warnings(&catalog, (&workspace, trust), &loaded)?);

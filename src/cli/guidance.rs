@@ -26,13 +26,17 @@ use super::settings;
 use super::trust::level::Trust;
 
 /// Returns the instruction files for prompts: those of the user, then those of the workspace if it is trusted.
-pub(crate) fn instructions(workspace: &Workspace, trust: Trust) -> Instructions {
+///
+/// # Errors
+/// As [`Trust::check`].
+pub(crate) fn instructions(workspace: &Workspace, trust: Trust) -> Result<Instructions, Fail> {
     let mut all = if trust.is_used() { Instructions::default() } else { Instructions::withheld() };
     add_own(&mut all, Some(workspace));
     if trust.is_used() {
         add_workspace_files(&mut all, workspace);
     }
-    all
+    trust.check(workspace.path(), all.files().iter().map(|file| &*file.path))?;
+    Ok(all)
 }
 
 /// The files of a workspace that can reach prompts, used or not.
@@ -122,9 +126,13 @@ impl WorkspaceFiles {
 }
 
 /// Returns the skills of a workspace if it is trusted, then those of the user.
-pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
+///
+/// # Errors
+/// As [`Trust::check`].
+pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Result<Skills, Fail> {
     let path = workspace.path();
     let mut skills = if trust.is_used() { Skills::load(path) } else { Skills::default() };
+    trust.check(path, skills.all().map(|skill| &*skill.folder))?;
     let own = settings::user_path(settings::SKILLS).map(|folder| (folder, "~/.config/subtend/skills".to_owned()));
     let shared = settings::shared_skills().filter(|folder| settings::is_own(folder));
     let shared = shared.map(|folder| (folder, "~/.agents/skills".to_owned()));
@@ -135,13 +143,17 @@ pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
     for (folder, resource) in own.into_iter().chain(shared).chain(of_products) {
         skills.add_own(&folder, &resource, path);
     }
-    skills
+    Ok(skills)
 }
 
 /// Returns the slash commands of a workspace if it is trusted, then those of the user, then skills.
-pub(crate) fn commands(workspace: &Workspace, trust: Trust) -> SlashCommands {
+///
+/// # Errors
+/// As [`Trust::check`].
+pub(crate) fn commands(workspace: &Workspace, trust: Trust) -> Result<SlashCommands, Fail> {
     let path = workspace.path();
     let mut commands = if trust.is_used() { SlashCommands::load(path) } else { SlashCommands::default() };
+    trust.check(path, commands.all().map(|command| &*command.path))?;
     if let Some(folder) = settings::user_path(settings::COMMANDS) {
         commands.add_own(None, &folder, path);
     }
@@ -150,8 +162,8 @@ pub(crate) fn commands(workspace: &Workspace, trust: Trust) -> SlashCommands {
             commands.add_own(Some(product), &home.join(folder), path);
         }
     }
-    commands.add_skills(&skills(workspace, trust));
-    commands
+    commands.add_skills(&skills(workspace, trust)?);
+    Ok(commands)
 }
 
 pub(crate) fn skill_tool(skills: &Skills) -> Arc<dyn Tool> {

@@ -153,7 +153,10 @@ pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> 
                 let message = "ignored: it is a symbolic link, which is not followed. Use a regular file".to_owned();
                 linked = Some(Warning { origin: Origin::Project(path), message });
             }
-            ProjectFile::Content(text) => layers.push(Layer::file(Origin::Project(path), &text)?),
+            ProjectFile::Content(text) => {
+                trust.check(workspace.path(), [&*path])?;
+                layers.push(Layer::file(Origin::Project(path), &text)?);
+            }
             ProjectFile::Missing => {}
         }
     }

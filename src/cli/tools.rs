@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let loaded = settings::load(&workspace, trust)?;
     let servers = ServerPool::default().for_workspace(&workspace, trust, &loaded)?;
     let workers = remote::workers(&loaded.config)?;
-    let tools = setup::tools_with(&loaded.config, &guidance::skills(&workspace, trust), Some(&servers), &workers)?;
+    let tools = setup::tools_with(&loaded.config, &guidance::skills(&workspace, trust)?, Some(&servers), &workers)?;
     let async_runtime = super::work::async_runtime()?;
     async_runtime.block_on(async {
         if let Some(settled) = tools.settle() {

@@ -10,7 +10,6 @@ use subtend::config::{FILE, Layer, Loaded, Origin};
 use subtend_agents::catalog::Catalog;
 use subtend_session::ids::Hash;
 use subtend_tools::mcp;
-use subtend_tools::policy::PROTECTED;
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
@@ -19,6 +18,7 @@ use super::notices::notices;
 use super::paint::{BOLD, CAUTION, Styled, clip, count, exact, harmless, path_line};
 use super::settings::{self, ProjectFile};
 use super::{json, servers, workspace};
+use level::{CoveredPaths, protected_kind};
 pub(crate) use level::{ServerTrust, Trust};
 pub(crate) use record::FILE as RECORD_FILE;
 use record::TrustAnswer;
@@ -124,10 +124,12 @@ impl Trust {
     /// Returns the agents of the workspace and of the user.
     ///
     /// # Errors
-    /// [`Fail::Usage`] if a file or folder of agents cannot be read, because it may restrict agents.
+    /// [`Fail::Usage`] if a file or folder of agents cannot be read, because it may restrict agents, and as
+    /// [`Trust::check`].
     pub(crate) fn catalog(self, workspace: &Workspace) -> Result<Catalog, Fail> {
         let path = workspace.path();
         let mut catalog = if self.is_used() { Catalog::load_checked(path) } else { Catalog::builtin() };
+        self.check(path, catalog.all().filter_map(|manifest| manifest.source.path()))?;
         for (product, home) in settings::products() {
             catalog.add_own(product, &home, path);
         }
@@ -263,7 +265,8 @@ impl UntrustedFiles {
     }
 
     fn trust(&self) -> Trust {
-        Trust::Used { servers: self.servers_hash().map_or(ServerTrust::None, ServerTrust::Seen) }
+        let servers = self.servers_hash().map_or(ServerTrust::None, ServerTrust::Seen);
+        Trust::Used { servers, paths: CoveredPaths::of(&self.protected) }
     }
 
     fn keep(&self, workspace: &Workspace, trusted: bool) -> Result<bool, Fail> {
@@ -310,12 +313,6 @@ pub(crate) fn files_below(workspace: &Path) -> Result<Vec<PathBuf>, Fail> {
         answer.trusted && path != workspace && path.starts_with(workspace) && answer.may_be_same()
     };
     Ok(TrustAnswer::read_all()?.iter().filter(is_below).flat_map(TrustAnswer::files).collect())
-}
-
-/// Returns the protected path of `workspace` that contains `file`.
-fn protected_kind(workspace: &Path, file: &Path) -> Option<&'static str> {
-    let top = file.strip_prefix(workspace).ok()?.components().next()?;
-    PROTECTED.into_iter().find(|name| top.as_os_str() == *name)
 }
 
 fn by_variable() -> bool {
@@ -456,7 +453,7 @@ mod tests {
             std::fs::write(folder.path().join(name), text).expect("a file");
         }
         let used = |trust: Trust| {
-            let instructions = guidance::instructions(&workspace, trust);
+            let instructions = guidance::instructions(&workspace, trust).expect("instructions");
             let has_instructions = instructions.files().iter().any(|file| file.in_workspace);
             let agent = settings::load(&workspace, trust).expect("a configuration").config.agent;
             let catalog = trust.catalog(&workspace).expect("agents");

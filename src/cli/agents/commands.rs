@@ -61,7 +61,7 @@ struct FileRow<'a> {
 
 pub(super) fn commands(args: &CommandsArgs) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
-    let commands = guidance::commands(&workspace, Trust::decide_and_warn(&workspace)?);
+    let commands = guidance::commands(&workspace, Trust::decide_and_warn(&workspace)?)?;
     if let Some(name) = &args.name {
         let command = commands.get(name.trim_start_matches('/')).ok_or_else(|| {
             let known: Vec<&str> = commands.all().map(|command| &*command.name).collect();
@@ -86,7 +86,7 @@ pub(super) fn commands(args: &CommandsArgs) -> Result<Code, Fail> {
 
 pub(super) fn skills(args: &SkillsArgs) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
-    let skills = guidance::skills(&workspace, Trust::decide_and_warn(&workspace)?);
+    let skills = guidance::skills(&workspace, Trust::decide_and_warn(&workspace)?)?;
     let rows = skills.all().map(|skill| FileRow {
         name: &skill.name,
         argument_hint: skill.argument_hint.as_ref(),

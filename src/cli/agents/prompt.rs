@@ -66,11 +66,11 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let trust = Trust::decide_and_warn(&workspace)?;
     let catalog = trust.catalog(&workspace)?;
     let dialects = settings::dialects(&settings::load(&workspace, trust)?, &workspace)?;
-    let instructions = guidance::instructions(&workspace, trust);
+    let instructions = guidance::instructions(&workspace, trust)?;
     let manifest = find_agent(&catalog, &args.agent)?;
     let assembled = match &args.profile {
         Some(profile) => assemble_child(profile, manifest, (&catalog, &dialects, &instructions), &workspace)?,
-        None => root(manifest, (&catalog, &dialects, &instructions), &guidance::skills(&workspace, trust))?,
+        None => root(manifest, (&catalog, &dialects, &instructions), &guidance::skills(&workspace, trust)?)?,
     };
     let mut out = anstream::stdout().lock();
     if args.json {

@@ -60,10 +60,10 @@ fn load(
     let models = args.choose(&loaded, (!key.opening).then_some(own))?;
     let servers = servers.for_workspace(&workspace, trust, &loaded)?;
     let [linked, kept] = policy::session_rules(store, &workspace)?;
-    let skills = guidance::skills(&workspace, trust);
+    let skills = guidance::skills(&workspace, trust)?;
     let environment = Environment::default()
         .catalog(trust.catalog(&workspace)?)
-        .instructions(guidance::instructions(&workspace, trust))
+        .instructions(guidance::instructions(&workspace, trust)?)
         .tools(setup::tools_with(&loaded.config, &skills, Some(&servers), workers)?)
         .skills(skills)
         .workspace(workspace)

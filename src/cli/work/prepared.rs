@@ -58,8 +58,8 @@ impl PreparedWork {
         let place = args.store.place()?;
         let (found, workspace, trust) = args.find(about, &place, screen)?;
         let catalog = trust.catalog(&workspace)?;
-        let instructions = guidance::instructions(&workspace, trust);
-        let skills = guidance::skills(&workspace, trust);
+        let instructions = guidance::instructions(&workspace, trust)?;
+        let skills = guidance::skills(&workspace, trust)?;
         let loaded = settings::load(&workspace, trust)?;
         let rules = policy::read(&args.allow, &args.ask, (&catalog, &loaded.config), &workspace)?;
         if !args.quiet {
@@ -209,8 +209,8 @@ fn reload_files(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers
         // Trust and files may have changed since the start.
         let trust = if flag { Trust::GIVEN } else { Trust::decide(&workspace)? };
         let loaded = settings::load(&workspace, trust)?;
-        let (catalog, skills) = (trust.catalog(&workspace)?, guidance::skills(&workspace, trust));
-        let instructions = guidance::instructions(&workspace, trust);
+        let (catalog, skills) = (trust.catalog(&workspace)?, guidance::skills(&workspace, trust)?);
+        let instructions = guidance::instructions(&workspace, trust)?;
         let list = servers::list(&workspace, trust, &loaded)?;
         let servers = pool.for_workspace(&workspace, trust, &loaded)?;
         let read = Some((catalog.clone(), skills.clone(), instructions.clone(), list, loaded.config.clone()));

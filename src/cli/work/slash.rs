@@ -24,7 +24,7 @@ impl WorkArgs {
             }
         }
         let trust = if self.trust { Trust::GIVEN } else { Trust::decide(&workspace)? };
-        Ok(guidance::commands(&workspace, trust))
+        guidance::commands(&workspace, trust)
     }
 
     /// Returns the prompt for a text that may name a slash command of the session of `work`.
@@ -45,7 +45,7 @@ impl WorkArgs {
 fn of_directory(path: &Path) -> Result<SlashCommands, Fail> {
     let workspace = workspace::open(path)?;
     let trust = Trust::by_record(&workspace)?;
-    Ok(guidance::commands(&workspace, trust))
+    guidance::commands(&workspace, trust)
 }
 
 /// Slash commands for sessions of a host that was started in `home`.
@@ -60,7 +60,7 @@ impl CommandFiles for HostedCommands {
         let found = match found_session::is_same(path, &self.home) {
             true => workspace::open(path).and_then(|opened| {
                 let trust = Trust::decide(&opened)?;
-                Ok(guidance::commands(&opened, trust))
+                guidance::commands(&opened, trust)
             }),
             false => of_directory(path),
         };
