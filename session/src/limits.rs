@@ -34,7 +34,7 @@ pub struct Limits {
     pub live_runs: u32,
     /// Number of live runs per root that people opened in branches. They are never queued behind owned runs.
     pub live_person_runs: u32,
-    /// Total number of spawns per root run.
+    /// Total number of spawns per root run, and per detached run.
     pub spawns: u32,
     /// Number of answered turns per run.
     pub turns: u32,
@@ -75,7 +75,7 @@ pub struct Limits {
     /// Percentage of the model's context window from which old history is summarised and hidden before the next model
     /// call, and once after a provider reports an overflow. 0 turns it off. If absent, 80 if the window is known.
     pub compact_at: Option<u32>,
-    /// Input and output tokens of a root run and its owned runs. Each model call first reserves an estimate. It is charged
+    /// Input and output tokens of a root run, or a detached run, and its owned runs. Each model call first reserves an estimate. It is charged
     /// the tokens that the provider reports, else the reservation. If a reservation exceeds the budget, its run ends.
     pub tokens: Option<u64>,
     /// Cost in millionths of a US dollar, counted like `tokens`, for models with a known price.

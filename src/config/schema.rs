@@ -39,10 +39,13 @@ fn add_defaults(node: &mut Value, default: Option<&Value>) {
 
 /// Descriptions of all limits.
 const LIMITS: [(&str, &str); 33] = [
-    ("max_depth", "Maximum depth of subagents."),
+    ("max_depth", "Maximum depth of subagents, detached ones included."),
     ("live_runs", "Maximum number of concurrent runs of subagents in a tree; more are queued."),
     ("live_person_runs", "Maximum number of concurrent runs that users opened in branches of a tree."),
-    ("spawns", "Maximum number of subagents that a run and its descendants may start."),
+    (
+        "spawns",
+        "Maximum number of subagents that a run and its descendants may start; each detached run has a number of its own.",
+    ),
     ("turns", "Maximum number of model answers in a run, unless its agent sets another one."),
     ("run_ms", "Maximum working time of a subagent's run."),
     ("queue_ms", "Maximum time for which a subagent waits for a slot."),
@@ -74,8 +77,14 @@ const LIMITS: [(&str, &str); 33] = [
         "Percentage of the model's context window at which old messages are summarised and hidden before the next call; 0 disables it. If it is \
          set, the window must be known; if not, it is 80 for models whose window is known.",
     ),
-    ("tokens", "Maximum number of input and output tokens of a user's run and its descendants."),
-    ("cost_micro", "Maximum cost of a user's run and its descendants, in millionths of a US dollar."),
+    (
+        "tokens",
+        "Maximum number of input and output tokens of a user's run and its descendants; each detached run has a budget of its own.",
+    ),
+    (
+        "cost_micro",
+        "Maximum cost of a user's run and its descendants, in millionths of a US dollar; each detached run has a budget of its own.",
+    ),
     ("wall_ms", "Maximum wall-clock time of a user's run."),
     ("ask_ms", "Maximum time for which a call waits for an approval; then it is denied."),
     ("check_ms", "Maximum time for which `check_task` waits; the task continues."),
