@@ -89,7 +89,7 @@ pub mod agents {
 
 /// Approvals: open requests and their answers.
 pub mod approvals {
-    pub use subtend_actors::{Approval, DecidedBy, Decision};
+    pub use subtend_actors::{Approval, AskedCall, DecidedBy, Decision};
     pub use subtend_session::record::{AnsweredBy, AskVerdict};
 }
 

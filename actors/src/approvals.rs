@@ -1,5 +1,6 @@
 //! Approvals. The journal's outbox has a row for each waiting call; this module knows the attached approvers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use subtend_journal::{ReadError, Stored};
@@ -19,7 +20,7 @@ use crate::spawn::proposing::plan_of;
 use crate::values::control::Control;
 use crate::values::error::ControlError;
 
-pub use open_asks::Approval;
+pub use open_asks::{Approval, AskedCall};
 
 pub(crate) mod open_asks;
 
@@ -102,9 +103,23 @@ impl Runtime {
     /// # Errors
     /// The error of reading the journal.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ReadError> {
+        let calls = self.waiting_calls().await?;
+        Ok(self.read_approvals(&calls, |approval| approval))
+    }
+
+    /// Returns the names of all calls that wait for an approval, oldest first. Reads no session.
+    /// # Errors
+    /// The error of reading the journal.
+    pub async fn waiting_calls(&self) -> Result<Vec<AskedCall>, ReadError> {
         // A poisoned journal can still be read.
         drop(self.components.log.journal.settled().await);
-        open_asks(&self.components.log)
+        waiting_calls(&self.components.log)
+    }
+
+    /// Reads the content of each of `calls` and returns what `map` makes of it, in their order. Holds the records of one
+    /// session at a time, so that many large calls need little memory. Leaves out calls that cannot be read.
+    pub fn read_approvals<T>(&self, calls: &[AskedCall], map: impl FnMut(Approval) -> T) -> Vec<T> {
+        read_approvals(&self.components.log, calls, map)
     }
 
     /// Answers a call that waits for an approval: allow it once, allow the same access in that session from now on, or deny it.
@@ -122,37 +137,46 @@ impl Runtime {
     }
 }
 
-/// Returns the calls with an ask row in the outbox. Unreadable sessions are left out.
-fn open_asks(log: &Log) -> Result<Vec<Approval>, ReadError> {
-    let rows = log.journal.outbox()?;
-    let mut asks: Vec<(Lsn, SessionId, SessionId, CallId)> = rows
-        .into_iter()
-        .filter(|(row, _)| row.kind == RowKind::Ask)
+/// Returns the calls with an ask row in the outbox, oldest first.
+fn waiting_calls(log: &Log) -> Result<Vec<AskedCall>, ReadError> {
+    let asks = log.journal.outbox()?.into_iter().filter(|(row, _)| row.kind == RowKind::Ask);
+    let mut calls: Vec<(Lsn, AskedCall)> = asks
         .filter_map(|(row, lsn)| {
             let RowKey::Call(call) = row.key else { return None };
-            Some((lsn, row.to, row.from, call))
+            Some((lsn, AskedCall { root: row.to, session: row.from, call }))
         })
         .collect();
+    calls.sort_unstable();
+    Ok(calls.into_iter().map(|(_, call)| call).collect())
+}
+
+fn read_approvals<T>(log: &Log, calls: &[AskedCall], mut map: impl FnMut(Approval) -> T) -> Vec<T> {
+    let mut first_of = BTreeMap::new();
+    for (at, call) in calls.iter().enumerate() {
+        first_of.entry(call.session).or_insert(at);
+    }
     // Calls of one answer often wait together, so each session is read once.
-    asks.sort_unstable_by_key(|ask| (ask.2, *ask));
-    let (mut read, mut found) = (None, Vec::with_capacity(asks.len()));
-    for ask in asks {
-        match approval(log, &mut read, ask) {
-            Ok(approval) => found.extend(approval.map(|approval| (ask, approval))),
+    let mut by_session: Vec<_> =
+        calls.iter().enumerate().map(|(at, call)| (first_of.get(&call.session).copied(), at, *call)).collect();
+    by_session.sort_unstable();
+    let (mut read, mut found) = (None, Vec::with_capacity(calls.len()));
+    for (_, at, call) in by_session {
+        match approval(log, &mut read, call) {
+            Ok(approval) => found.extend(approval.map(|approval| (at, map(approval)))),
             Err(error) => {
-                tracing::warn!(session = %ask.2, %error, "omitted an ask of an unreadable session")
+                tracing::warn!(session = %call.session, %error, "omitted an ask of an unreadable session")
             }
         }
     }
-    found.sort_unstable_by_key(|(ask, _)| *ask);
-    Ok(found.into_iter().map(|(_, approval)| approval).collect())
+    found.sort_unstable_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, mapped)| mapped).collect()
 }
 
 /// Returns one open ask. `read` keeps the records of the session that was read last.
 fn approval(
     log: &Log,
     read: &mut Option<(SessionId, Vec<Stored>)>,
-    (_, root, session, call): (Lsn, SessionId, SessionId, CallId),
+    AskedCall { root, session, call }: AskedCall,
 ) -> Result<Option<Approval>, ReadError> {
     let records = match read.take().filter(|(of, _)| *of == session) {
         Some((_, records)) => records,

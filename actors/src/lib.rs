@@ -33,7 +33,7 @@ pub use values::options;
 pub use views::{audit, checkpoints, find, history, stats, tasks, transcript, tree, usage, worked};
 
 pub use answer::{AnswerError, Answered, Receipt};
-pub use approvals::{Approval, Approver};
+pub use approvals::{Approval, Approver, AskedCall};
 pub use calls::prices::{BadPrice, Price, Prices};
 pub use handle::{
     AgentChanges, Alternative, Alternatives, BranchOptions, CONTINUE_TEXT, CompactedHistory, Control, ControlError,

@@ -139,7 +139,7 @@ fn router_with_limits() -> OpenApiRouter<Host> {
         .routes(routes!(branches::regenerate))
         .routes(routes!(branches::switch))
         .routes(routes!(approvals::list))
-        .routes(routes!(approvals::answer))
+        .routes(routes!(approvals::get, approvals::answer))
         .routes(routes!(usage::get))
         .routes(routes!(warnings::list))
         .routes(routes!(export::get))

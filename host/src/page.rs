@@ -99,7 +99,7 @@ struct PageFrame {
 impl PageFrame {
     async fn new(host: &Host, title: impl Into<String>, nav: &'static str) -> Self {
         // The view itself reports errors of the store.
-        let asks = host.runtime().approvals().await.map_or(0, |asks| asks.len());
+        let asks = host.runtime().waiting_calls().await.map_or(0, |asks| asks.len());
         Self { title: title.into(), nav, tab: "", asks, now_ms: host.runtime().now_ms() }
     }
 

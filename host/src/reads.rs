@@ -162,7 +162,9 @@ impl Reads {
         }
         let last = path.rsplit('/').next().unwrap_or_default();
         match last {
-            "" | "sessions" | "usage" | "replay" | "at" | "timeline" | "chart" | "tree" | "kids" => Self::Store,
+            "" | "sessions" | "approvals" | "usage" | "replay" | "at" | "timeline" | "chart" | "tree" | "kids" => {
+                Self::Store
+            }
             "healthz" | "readyz" | "metrics" => Self::Little,
             _ => Self::Session,
         }
@@ -306,6 +308,8 @@ mod tests {
         for (line, reads) in [
             ("GET /", Reads::Store),
             ("GET /v1/sessions?limit=500", Reads::Store),
+            ("GET /v1/approvals", Reads::Store),
+            ("GET /v1/approvals/0192/3.0", Reads::Session),
             ("POST /v1/tasks/list", Reads::Little),
             ("GET /s/0192/replay", Reads::Store),
             ("HEAD /usage", Reads::Store),

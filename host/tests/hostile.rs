@@ -241,3 +241,47 @@ async fn page_names_invisible_characters() {
     post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
     finish(host, app).await;
 }
+
+/// Waiting calls with large arguments are listed in part, page by page. Each is shown whole by itself, with the digest
+/// that answers it. The control: the first calls, which the bound admits whole.
+#[tokio::test]
+async fn list_of_large_calls_is_bounded_and_each_call_is_shown_whole() {
+    let (host, app) = hosted().await;
+    let mut ids = Vec::new();
+    for n in 10..22 {
+        let input = format!("make {n}{}", "x".repeat(900_000));
+        let opened = post(&app, "/v1/sessions", &json!({"input": {"text": input}})).await.json();
+        ids.push(opened["session"]["id"].as_str().expect("an id").to_owned());
+        while host.runtime().waiting_calls().await.expect("calls").len() < ids.len() {
+            tokio::task::yield_now().await;
+        }
+    }
+    ids.sort();
+    let listed = get(&app, "/v1/approvals").await;
+    assert!(listed.body.len() < 9 << 20, "{}", listed.body.len());
+    let rows = listed.json();
+    let shown = |row: &Value| (row["digest"].is_string(), row["shortened"].clone(), row["args"].as_str().map(str::len));
+    let (whole, part) = ((true, Value::Null, Some(900_013)), (false, json!(true), Some(1_000)));
+    let expected: Vec<_> = (0..12).map(|at| if at < 9 { whole.clone() } else { part.clone() }).collect();
+    assert_eq!(rows.as_array().expect("rows").iter().map(shown).collect::<Vec<_>>(), expected);
+    let sessions = |rows: &Value| -> Vec<String> {
+        let rows = rows.as_array().expect("rows").iter();
+        rows.map(|row| row["session"].as_str().expect("an id").to_owned()).collect()
+    };
+    assert_eq!(sessions(&rows), ids);
+    let place = format!("/v1/approvals/{}/1.0", ids[11]);
+    let one = get(&app, &place).await.json();
+    assert_eq!(shown(&one), whole);
+    assert!(one["args"].as_str().expect("text").starts_with(rows[11]["args"].as_str().expect("text")));
+    let changed = post(&app, &place, &json!({"verdict": "allow", "digest": rows[0]["digest"]})).await;
+    assert_eq!(changed.problem(), (409, "approval_changed".to_owned()));
+    assert_eq!(post(&app, &place, &json!({"verdict": "allow", "digest": one["digest"]})).await.status, 204);
+    assert_eq!(get(&app, &place).await.problem(), (404, "approval_not_found".to_owned()));
+    let mut pages = vec![get(&app, "/v1/approvals?limit=5").await.json()];
+    for last in [4, 9] {
+        pages.push(get(&app, &format!("/v1/approvals?limit=5&after={}.1.0", ids[last])).await.json());
+    }
+    assert_eq!(pages.iter().map(sessions).collect::<Vec<_>>(), [&ids[..5], &ids[5..10], &ids[10..11]]);
+    drop(app);
+    end(host).await;
+}

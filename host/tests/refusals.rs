@@ -92,6 +92,8 @@ async fn malformed_requests_are_refused_and_change_nothing() {
         (Method::GET, format!("/v1/trees/{id}?depth=-1"), vec![], String::new(), 400, "malformed"),
         (Method::POST, format!("/v1/approvals/{id}/x"), vec![JSON], r#"{"verdict":"allow","digest":""}"#.into(), 400, "malformed"),
         (Method::POST, format!("/v1/approvals/{id}/1.0"), vec![JSON], r#"{"verdict":"allow","digest":""}"#.into(), 409, "approval_closed"),
+        (Method::GET, format!("/v1/approvals/{id}/1.0"), vec![], String::new(), 404, "approval_not_found"),
+        (Method::GET, "/v1/approvals?after=x".into(), vec![], String::new(), 400, "malformed"),
         (Method::POST, format!("/v1/approvals/{id}/1.0"), vec![JSON], r#"{"verdict":"perhaps","digest":""}"#.into(), 422, "invalid_body"),
         (Method::POST, format!("{s}/branches"), vec![JSON], r#"{"at":99}"#.into(), 404, "not_found"),
         (Method::POST, format!("{s}/switch"), vec![JSON], r#"{"to":"sideways"}"#.into(), 422, "invalid_body"),
@@ -342,7 +344,7 @@ async fn parameters_of_lists_without_pages_are_refused() {
     let app = host.router();
     let id = open_and_finish(&app, "one").await;
     let of_session = ["branches", "queue", "warnings"].map(|list| format!("/v1/sessions/{id}/{list}"));
-    for path in ["agents", "approvals", "workers"].map(|list| format!("/v1/{list}")).into_iter().chain(of_session) {
+    for path in ["agents", "workers"].map(|list| format!("/v1/{list}")).into_iter().chain(of_session) {
         let refused = get(&app, &format!("{path}?limit=1")).await;
         let detail = "?limit=1: this list is complete and takes no parameters: leave them out";
         let found = (refused.problem(), refused.json()["detail"].clone());

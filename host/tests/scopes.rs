@@ -26,7 +26,8 @@ const GROUPS: [ScopeGroup; 6] = [
     // For the Unix socket only.
     ("POST /v1/store/reads, POST /v1/store/imports, GET /v1/store/imports", &[]),
     (
-        "GET /metrics, GET /v1/agents, GET /v1/agents/{name}, GET /v1/approvals, GET /v1/events, GET /v1/host, \
+        "GET /metrics, GET /v1/agents, GET /v1/agents/{name}, GET /v1/approvals, \
+         GET /v1/approvals/{session}/{call}, GET /v1/events, GET /v1/host, \
          GET /v1/sessions, GET /v1/sessions/{id}, GET /v1/sessions/{id}/alternatives, GET /v1/sessions/{id}/branches, \
          GET /v1/sessions/{id}/events, GET /v1/sessions/{id}/inputs/{input}, GET /v1/sessions/{id}/queue, \
          GET /v1/sessions/{id}/records, GET /v1/sessions/{id}/runs/{run}, GET /v1/sessions/{id}/transcript, \

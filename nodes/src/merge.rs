@@ -27,7 +27,7 @@ const MAX_TRIES: u32 = 3;
 /// Default and maximum number of sessions on a page, the same as in the hosts of shards.
 const DEFAULT_PAGE_SIZE: usize = 50;
 const MAX_PAGE_SIZE: usize = 500;
-/// Default and maximum number of listed tasks, the same as in the hosts of shards.
+/// Default and maximum number of listed tasks and approvals, the same as in the hosts of shards.
 const MAX_TASKS: usize = 500;
 
 /// Queries every shard and merges the answers. If a shard refuses, returns the first refusal.
@@ -66,7 +66,8 @@ async fn merged_list(gateway: &Gateway, of: Merge, request: &BufferedRequest) ->
     let most = match of {
         Merge::Sessions => limit(request).unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE),
         Merge::Tasks => task_limit(request).unwrap_or(MAX_TASKS).min(MAX_TASKS),
-        Merge::Approvals | Merge::Events | Merge::Metrics => usize::MAX,
+        Merge::Approvals => limit(request).unwrap_or(MAX_TASKS).min(MAX_TASKS),
+        Merge::Events | Merge::Metrics => usize::MAX,
     };
     let (shards, mut list, mut missing) = (gateway.shards(), MergedList::new(of, most), Vec::new());
     let until = Instant::now() + gateway.node().times().heartbeat * 2;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use subtend_journal::ReadError;
 use subtend_session::ids::{CallId, SessionId, Short, Text, TurnNo};
 use subtend_session::index::{Head, RowKey, RowKind};
@@ -22,6 +22,9 @@ use super::paint::{BAD, CAUTION, DIM, GOOD, Styled, clip, exact, first_line, for
 use super::store_reader::StoreReader;
 use super::work::{diff, frame};
 use crate::cli::json;
+use waiting::WaitingApproval;
+
+pub(crate) mod waiting;
 
 /// Lists calls that wait for approval, and answers them.
 ///
@@ -87,27 +90,6 @@ struct ApprovalRow {
     args: Option<Text>,
 }
 
-/// A call that waits for approval, as the host lists it.
-#[derive(Deserialize)]
-struct WaitingApproval {
-    session: SessionId,
-    root: SessionId,
-    /// Absent in the reply of an earlier version, like `title` and `deadline_ms`.
-    #[serde(default)]
-    agent: Text,
-    #[serde(default)]
-    title: Text,
-    deadline_ms: Option<i64>,
-    call: String,
-    #[serde(default)]
-    tool: Text,
-    args: Text,
-    action: Text,
-    resource: Text,
-    plan: Option<Text>,
-    digest: String,
-}
-
 impl WaitingApproval {
     fn row(self) -> Option<ApprovalRow> {
         let (turn, ix) = self.call.split_once('.')?;
@@ -126,7 +108,7 @@ impl WaitingApproval {
             verdict: None,
             by: None,
             plan: self.plan,
-            digest: Some(self.digest),
+            digest: self.digest,
             args: Some(self.args),
         })
     }
@@ -200,14 +182,14 @@ fn answer(args: &Args, call_name: &str, verdict: &str) -> Result<Code, Fail> {
     let id = Hosted::find(&args.store, session)?.ok_or_else(none)?.id;
     let host = Attached::to(&args.store.place()?)?.ok_or_else(none)?;
     let (call, seen) = call_name.split_once(':').map_or((call_name, None), |(call, seen)| (call, Some(seen)));
-    let open: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
     let name = id.short().0;
-    let Some(approval) = open.into_iter().find(|approval| approval.session == id && approval.call == call) else {
+    let listed = waiting::list(&host)?.into_iter().find(|approval| approval.session == id && approval.call == call);
+    let approval = listed.map(|listed| listed.whole(&host)).transpose()?.flatten();
+    let Some((digest, approval)) = approval.and_then(|whole| Some((whole.digest.clone()?, whole))) else {
         return Err(Fail::Other(format!(
             "call {call} of session {name} does not wait for an approval: `subtend approvals` lists those that do"
         )));
     };
-    let digest = approval.digest.clone();
     match seen {
         Some(seen) if seen.len() >= DIGEST_DIGITS && digest.starts_with(seen) => {}
         Some(_) => {
@@ -219,7 +201,7 @@ fn answer(args: &Args, call_name: &str, verdict: &str) -> Result<Code, Fail> {
         None => confirm(approval, call, &name)?,
     }
     let body = serde_json::json!({"verdict": verdict, "digest": digest});
-    let _: serde_json::Value = host.call(Method::POST, &format!("/v1/approvals/{id}/{call}"), Some(&body))?;
+    let _: serde_json::Value = host.call(Method::POST, &waiting::call_path(id, call), Some(&body))?;
     let done = if verdict == "deny" { "denied" } else { "allowed" };
     let value = serde_json::json!({"session": id, "call": call, "verdict": verdict});
     control::report(args.json, &value, &format!("session {name}: call {call} is {done}"))
@@ -244,18 +226,20 @@ fn confirm(approval: WaitingApproval, call: &str, name: &str) -> Result<(), Fail
     }
 }
 
-/// Returns the open approvals of the process that hosts the store, oldest first; `None` if that process has ended.
+/// Returns the open approvals of the process that hosts the store, by session; `None` if that process has ended.
 fn live_approvals(
     args: &Args,
     reader: &StoreReader,
     ancestor: Option<SessionId>,
 ) -> Result<Option<Vec<ApprovalRow>>, Fail> {
     let Some(host) = Attached::to(&args.store.place()?)? else { return Ok(None) };
-    let approvals: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
-    let wanted = approvals
-        .into_iter()
-        .filter(|approval| ancestor.is_none_or(|ancestor| is_within(reader, approval.session, ancestor)));
-    Ok(Some(wanted.filter_map(WaitingApproval::row).collect()))
+    let is_wanted =
+        |approval: &WaitingApproval| ancestor.is_none_or(|ancestor| is_within(reader, approval.session, ancestor));
+    let mut rows = Vec::new();
+    for approval in waiting::list(&host)?.into_iter().filter(is_wanted) {
+        rows.extend(approval.whole(&host)?.and_then(WaitingApproval::row));
+    }
+    Ok(Some(rows))
 }
 
 /// Returns all approvals, answered ones included, by session.

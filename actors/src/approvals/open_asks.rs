@@ -8,6 +8,14 @@ use subtend_session::ids::{CallId, SessionId, Text};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+/// The name of a call that waits for an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AskedCall {
+    pub root: SessionId,
+    pub session: SessionId,
+    pub call: CallId,
+}
+
 /// A call that waits for an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {

@@ -1,13 +1,15 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use subtend_actors::{Approval, Control};
+use subtend_actors::{Approval, AskedCall, Control};
+use subtend_journal::ReadError;
 use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
 use subtend_session::index::Head;
 use subtend_session::record::AskVerdict;
-use utoipa::ToSchema;
+use subtend_session::values::json_bytes;
+use utoipa::{IntoParams, ToSchema};
 
-use super::{Body, NoKey, NoParameters, Path};
+use super::{Body, NoKey, Path, Query, page_size};
 use crate::host::Host;
 use crate::json::Json;
 use crate::problem::Problem;
@@ -38,12 +40,44 @@ pub(super) struct OpenAsk {
     title: String,
     /// Unix time in ms at which it is denied if no answer has arrived.
     deadline_ms: Option<i64>,
-    /// Digest of this content. An answer must repeat it, so that the answer applies to this content only.
-    digest: String,
+    /// Digest of this content. An answer must repeat it, so that the answer applies to this content only. Absent if
+    /// `shortened`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    digest: Option<String>,
+    /// True if arguments, resource and plan are truncated: GET /v1/approvals/SESSION/CALL has them, and the digest.
+    #[serde(skip_serializing_if = "super::tasks::is_false")]
+    shortened: bool,
 }
 
+/// Default and maximum number of listed calls.
+const MAX_CALLS: usize = 500;
+/// Maximum bytes of arguments, resources and plans in a list, as JSON.
+const MAX_TEXT_BYTES: u64 = 8 << 20;
+/// Bytes to which each of these texts is truncated above that.
+const SHORT_TEXT: usize = 1_000;
+
 impl OpenAsk {
-    fn of(OpenApproval { approval, run, head }: &OpenApproval) -> Self {
+    fn of(open: &OpenApproval) -> Self {
+        let digest = Some(digest(&open.approval, open.run));
+        Self { digest, ..Self::with_texts(open, str::to_owned) }
+    }
+
+    /// Returns the row of a list that may have `left` more bytes of texts.
+    fn listed(open: &OpenApproval, left: &mut u64) -> Self {
+        let of = &open.approval;
+        let texts = [Some(&of.args), Some(&of.resource), of.plan.as_ref()];
+        let bytes = texts.into_iter().flatten().fold(0_u64, |all, text| all.saturating_add(json_bytes(text)));
+        match left.checked_sub(bytes) {
+            Some(rest) => {
+                *left = rest;
+                Self::of(open)
+            }
+            None => Self { shortened: true, ..Self::with_texts(open, short) },
+        }
+    }
+
+    fn with_texts(OpenApproval { approval, run, head }: &OpenApproval, text: impl Fn(&str) -> String) -> Self {
         Self {
             agent: head.agent.to_string(),
             title: head.title.to_string(),
@@ -54,13 +88,18 @@ impl OpenAsk {
             run: run.0,
             call: approval.call.to_string(),
             tool: approval.tool.to_string(),
-            args: approval.args.to_string(),
+            args: text(&approval.args),
             action: approval.action.to_string(),
-            resource: approval.resource.to_string(),
-            plan: approval.plan.as_ref().map(ToString::to_string),
-            digest: digest(approval, *run),
+            resource: text(&approval.resource),
+            plan: approval.plan.as_ref().map(|plan| text(plan)),
+            digest: None,
+            shortened: false,
         }
     }
+}
+
+fn short(text: &str) -> String {
+    text.get(..text.floor_char_boundary(SHORT_TEXT)).unwrap_or_default().to_owned()
 }
 
 /// Returns the digest of an approval: of its session, run, call, tool, arguments, action and resource.
@@ -80,23 +119,100 @@ pub(crate) struct OpenApproval {
     pub(crate) head: Head,
 }
 
-/// Returns open approvals, oldest first.
-pub(crate) async fn open_approvals(host: &Host) -> Result<Vec<OpenApproval>, Problem> {
-    let (mut open, journal) = (Vec::new(), host.runtime().journal());
-    for approval in host.runtime().approvals().await? {
+/// Returns what `map` makes of each of `calls` that can be read. The content of one is in memory at a time.
+///
+/// # Errors
+/// If the store cannot be read.
+pub(crate) fn read_open<T>(
+    host: &Host,
+    calls: &[AskedCall],
+    mut map: impl FnMut(OpenApproval) -> T,
+) -> Result<Vec<T>, Problem> {
+    let journal = host.runtime().journal();
+    let mut read = |approval: Approval| -> Result<Option<T>, ReadError> {
         let (row, head) = (journal.inflight_of(approval.session)?, journal.head(approval.session)?);
-        if let (Some(row), Some(head)) = (row, head) {
-            open.push(OpenApproval { approval, run: row.run, head });
-        }
-    }
-    Ok(open)
+        let known = row.zip(head);
+        Ok(known.map(|(row, head)| map(OpenApproval { approval, run: row.run, head })))
+    };
+    let found = host.runtime().read_approvals(calls, &mut read);
+    Ok(found.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?)
 }
 
-/// Lists calls that wait for an approval, oldest first.
-#[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
-    responses((status = 200, body = Vec<OpenAsk>)))]
-pub(super) async fn list(State(host): State<Host>, _: NoParameters) -> Result<Json<Vec<OpenAsk>>, Problem> {
-    Ok(Json(open_approvals(&host).await?.iter().map(OpenAsk::of).collect()))
+/// Returns a call if it waits for an approval.
+async fn read_one(host: &Host, session: SessionId, call: CallId) -> Result<Option<OpenApproval>, Problem> {
+    let mut waiting = host.runtime().waiting_calls().await?;
+    waiting.retain(|waiting| (waiting.session, waiting.call) == (session, call));
+    Ok(read_open(host, &waiting, |open| open)?.into_iter().next())
+}
+
+fn not_waiting(session: SessionId, call: CallId) -> String {
+    format!("call {call} of session {session} is not waiting for an approval")
+}
+
+/// A page of the waiting calls.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ApprovalQuery {
+    /// Maximum number of calls. Default and maximum: 500.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+    /// `SESSION.CALL` of the last call of the previous page. Only calls after it are listed.
+    after: Option<String>,
+}
+
+impl ApprovalQuery {
+    fn page_start(&self) -> Result<Option<(SessionId, CallId)>, Problem> {
+        let Some(after) = &self.after else { return Ok(None) };
+        let read = || {
+            let (session, call) = after.split_once('.')?;
+            Some((session.parse().ok()?, call_of(call).ok()?))
+        };
+        let bad = || {
+            let shown: String = after.chars().take(80).collect();
+            Problem::malformed(format!("after {shown:?}: give `session` and `call` of a call, as SESSION.CALL"))
+        };
+        read().map(Some).ok_or_else(bad)
+    }
+}
+
+/// Lists calls that wait for an approval, by session, oldest session first. After 8 MiB of arguments, resources and
+/// plans, these are truncated, which `shortened` indicates.
+#[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals", params(ApprovalQuery),
+    responses((status = 200, body = Vec<OpenAsk>), (status = 400, body = Problem)))]
+pub(super) async fn list(
+    State(host): State<Host>,
+    Query(page): Query<ApprovalQuery>,
+) -> Result<Json<Vec<OpenAsk>>, Problem> {
+    let (after, most) = (page.page_start()?, page_size(page.limit, MAX_CALLS, MAX_CALLS)?);
+    let mut calls = host.runtime().waiting_calls().await?;
+    let key = |asked: &AskedCall| (asked.session, asked.call);
+    calls.retain(|asked| after.is_none_or(|after| key(asked) > after));
+    calls.sort_unstable_by_key(key);
+    let (mut rows, mut rest, mut left) = (Vec::new(), &*calls, MAX_TEXT_BYTES);
+    // Calls that cannot be read leave room for others: a page that is not full is the last one.
+    while let Some((page, others)) = rest.split_at_checked(most.saturating_sub(rows.len()).min(rest.len()))
+        && !page.is_empty()
+    {
+        rows.extend(read_open(&host, page, |open| OpenAsk::listed(&open, &mut left))?);
+        rest = others;
+    }
+    Ok(Json(rows))
+}
+
+/// Returns the whole content of a call that waits for an approval.
+#[utoipa::path(get, path = "/v1/approvals/{session}/{call}", tag = "approvals", operation_id = "get_approval",
+    params(("session" = String, Path, description = "The session"), ("call" = String, Path, description = "The call, as `3.0`")),
+    responses((status = 200, body = OpenAsk),
+        (status = 404, body = Problem, description = "The call is not waiting for an approval, or its session is not known")))]
+pub(super) async fn get(
+    State(host): State<Host>,
+    Path((session, call)): Path<(String, String)>,
+) -> Result<Json<OpenAsk>, Problem> {
+    let (session, call) = (host.session(&session).await?.id(), call_of(&call)?);
+    let open = read_one(&host, session, call).await?;
+    let missing = || Problem::new(StatusCode::NOT_FOUND, "approval_not_found", not_waiting(session, call));
+    Ok(Json(OpenAsk::of(&open.ok_or_else(missing)?)))
 }
 
 /// The answer to an approval.
@@ -139,14 +255,9 @@ pub(crate) async fn decide(
     shown: &str,
 ) -> Result<(), Problem> {
     let call = call_of(call)?;
-    let closed = || {
-        let detail = format!("call {call} of session {session} is not waiting for an approval");
-        Problem::conflict("approval_closed", detail)
-    };
-    let open = open_approvals(host).await?;
-    let open_ask = open.iter().find(|ask| ask.approval.session == session && ask.approval.call == call);
-    let OpenApproval { approval, run, .. } = open_ask.ok_or_else(closed)?;
-    if digest(approval, *run) != shown {
+    let closed = || Problem::conflict("approval_closed", not_waiting(session, call));
+    let OpenApproval { approval, run, .. } = read_one(host, session, call).await?.ok_or_else(closed)?;
+    if digest(&approval, run) != shown {
         let detail = format!("call {call} differs from what was shown: read it again and answer with its digest");
         return Err(Problem::conflict("approval_changed", detail));
     }

@@ -27,8 +27,8 @@ const SHARED: [SharedResponse; 16] = [
     shared_response(
         StatusCode::NOT_FOUND,
         "NotFound",
-        "session_not_found run_not_found input_not_found record_not_found task_not_found agent_not_found not_found \
-         no_such_resource",
+        "session_not_found run_not_found input_not_found record_not_found task_not_found agent_not_found \
+         approval_not_found not_found no_such_resource",
     ),
     shared_response(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "method_not_allowed"),
     shared_response(

@@ -49,22 +49,23 @@ struct ApprovalsPage {
 /// Returns the cards of the waiting calls, oldest first, and the number of all waiting calls. With `only`, the cards are those of that
 /// session.
 pub(super) async fn cards(host: &Host, only: Option<SessionId>) -> Result<(String, usize), Problem> {
-    let open = approvals::open_approvals(host).await?;
-    let (all, mut html) = (open.len(), String::new());
-    let wanted: Vec<_> = open.iter().filter(|of| only.is_none_or(|only| of.approval.session == only)).collect();
-    for (shown, open) in wanted.iter().enumerate() {
-        let card = card(open);
-        if html.len().saturating_add(card.len()) > MAX_CARDS_BYTES {
-            let left = words::count(wanted.len().saturating_sub(shown) as u64, "further call");
-            let note = [
-                "<p class=\"dim\">Too long to be shown here: ",
-                &left,
-                ". <code>subtend approvals</code> lists all.</p>",
-            ];
-            html.push_str(&note.concat());
-            break;
-        }
-        html.push_str(&card);
+    let mut waiting = host.runtime().waiting_calls().await?;
+    let all = waiting.len();
+    waiting.retain(|asked| only.is_none_or(|only| asked.session == only));
+    let mut bytes = 0_usize;
+    // A card that does not fit is dropped at once, like all after it.
+    let cards = approvals::read_open(host, &waiting, |open| {
+        let card = (bytes <= MAX_CARDS_BYTES).then(|| card(&open)).unwrap_or_default();
+        bytes = bytes.saturating_add(card.len());
+        if bytes <= MAX_CARDS_BYTES { card } else { String::new() }
+    })?;
+    let shown = cards.iter().filter(|card| !card.is_empty()).count();
+    let mut html = cards.concat();
+    if shown < cards.len() {
+        let left = words::count(cards.len().saturating_sub(shown) as u64, "further call");
+        let note =
+            ["<p class=\"dim\">Too long to be shown here: ", &left, ". <code>subtend approvals</code> lists all.</p>"];
+        html.push_str(&note.concat());
     }
     Ok((html, all))
 }

@@ -12,7 +12,8 @@ use super::MAX_ANSWER;
 use super::json_parts::{check, fields, parts};
 use crate::gateway::Merge;
 
-/// Maximum bytes of rows of tasks with all their texts, and of one text of further rows: nearly those of one host.
+/// Maximum bytes of rows of tasks and approvals with all their texts, and of one text of further rows: nearly those of
+/// one host.
 const MAX_TEXTS: usize = 8 << 20;
 const SHORTENED_TEXT: usize = 1_000;
 
@@ -51,7 +52,7 @@ struct RowPlace {
 /// Time of creation, and id.
 type SortKey = (i64, String);
 
-/// A list of all shards that answered so far: the newest rows first.
+/// A list of all shards that answered so far: the newest rows first, of approvals those of the oldest session.
 #[derive(Debug)]
 pub(super) struct MergedList {
     of: Merge,
@@ -70,16 +71,15 @@ impl MergedList {
         self.has_more |= page.has_more;
         let of = self.of;
         self.rows.extend(page.items.into_iter().map(|row| (sort_key(of, &row), row)));
-        // Approvals have equal keys, and stay in the order of the shards.
-        self.rows.sort_by(|(one, _), (other, _)| other.cmp(one));
+        let is_ascending = of == Merge::Approvals;
+        self.rows.sort_by(|(one, _), (other, _)| if is_ascending { one.cmp(other) } else { other.cmp(one) });
         self.has_more |= self.rows.len() > self.most;
         self.rows.truncate(self.most);
         let mut bytes = 0_usize;
         for (_, row) in &mut self.rows {
             let all = bytes.saturating_add(row.len());
-            if self.of == Merge::Tasks
-                && all > MAX_TEXTS
-                && let Some(short) = shorten(row)
+            if all > MAX_TEXTS
+                && let Some(short) = shorten(of, row)
             {
                 *row = short;
             }
@@ -107,6 +107,9 @@ impl MergedList {
 }
 
 fn sort_key(of: Merge, row: &str) -> SortKey {
+    if of == Merge::Approvals {
+        return call_key(row).unwrap_or_default();
+    }
     if !matches!(of, Merge::Sessions | Merge::Tasks) {
         return SortKey::default();
     }
@@ -115,16 +118,34 @@ fn sort_key(of: Merge, row: &str) -> SortKey {
     (place.created_ms.or_else(|| in_ms(place.created_at.as_ref()?)).unwrap_or(0), place.id)
 }
 
-/// Returns a row of a task with its long texts truncated and without long metadata, as hosts shorten them; `None` if all
-/// are short.
-fn shorten(row: &str) -> Option<Box<str>> {
+/// Returns the key of a waiting call, by which hosts sort them too: session, turn and index.
+fn call_key(row: &str) -> Option<SortKey> {
+    #[derive(Deserialize)]
+    struct CallPlace {
+        session: String,
+        call: String,
+    }
+    let CallPlace { session, call } = serde_json::from_str(row).ok()?;
+    let (turn, ix): (u32, u32) =
+        call.split_once('.').and_then(|(turn, ix)| Some((turn.parse().ok()?, ix.parse().ok()?)))?;
+    Some((0, format!("{session}.{turn:010}.{ix:010}")))
+}
+
+/// Returns a row of a task or an approval with its long texts truncated, as hosts shorten them: a task without long
+/// metadata, and a call without the digest that answers it. `None` if all are short, or for a row of another list.
+fn shorten(of: Merge, row: &str) -> Option<Box<str>> {
+    let texts: &[&str] = match of {
+        Merge::Tasks => &["\"prompt\"", "\"result\""],
+        Merge::Approvals => &["\"args\"", "\"resource\"", "\"plan\""],
+        Merge::Sessions | Merge::Events | Merge::Metrics => return None,
+    };
     let mut is_shortened = false;
     let mut written = Vec::new();
     for (name, value) in fields(row) {
         let short = match name {
             _ if value.len() <= SHORTENED_TEXT => None,
             "\"metadata\"" => Some("{}".to_owned()),
-            "\"prompt\"" | "\"result\"" => {
+            name if texts.contains(&name) => {
                 let text: String = serde_json::from_str(value).ok()?;
                 let start = text.get(..text.floor_char_boundary(SHORTENED_TEXT)).unwrap_or_default();
                 Some(Value::from(start).to_string())
@@ -132,7 +153,7 @@ fn shorten(row: &str) -> Option<Box<str>> {
             _ => None,
         };
         is_shortened |= short.is_some();
-        if name != "\"shortened\"" {
+        if !matches!(name, "\"shortened\"" | "\"digest\"") {
             written.push(format!("{name}:{}", short.as_deref().unwrap_or(value)));
         }
     }
@@ -171,10 +192,33 @@ mod tests {
     }
 
     #[test]
-    fn d4_approvals_of_shards_keep_their_order() {
-        let pages = [json!([{"call": "2.0"}, {"call": "1.0"}]), json!([]), json!([{"call": "9.0"}])];
-        let list = merged(Merge::Approvals, usize::MAX, &pages);
-        assert_eq!(list, json!([{"call": "2.0"}, {"call": "1.0"}, {"call": "9.0"}]));
+    fn d4_approvals_of_shards_are_merged_by_session() {
+        let row = |session: &str, call: &str| json!({"session": session, "call": call});
+        let pages = [json!([row("a", "2.0"), row("a", "10.0"), row("c", "1.0")]), json!([]), json!([row("b", "9.1")])];
+        let all = json!([row("a", "2.0"), row("a", "10.0"), row("b", "9.1"), row("c", "1.0")]);
+        assert_eq!(merged(Merge::Approvals, 500, &pages), all);
+        assert_eq!(merged(Merge::Approvals, 3, &pages), json!([all[0], all[1], all[2]]), "the first page");
+    }
+
+    /// Each of 16 shards sends as much as a host does. A shortened call has no digest, so that it is not approved as it is
+    /// listed. The control: the calls of one shard are whole.
+    #[test]
+    fn d4_merged_approvals_have_no_more_text_than_one_host_sends() {
+        let page = |shard: usize| {
+            let call = |ix: usize| {
+                let session = format!("{shard:02}");
+                json!({"session": session, "call": format!("1.{ix}"), "args": "é".repeat(50_000), "plan": null, "digest": "d"})
+            };
+            Value::Array((0..40).map(call).collect())
+        };
+        let one = merged(Merge::Approvals, 500, &[page(0)]);
+        assert_eq!(one, page(0));
+        let all = merged(Merge::Approvals, 500, &(0..16).map(page).collect::<Vec<_>>());
+        let rows = all.as_array().unwrap();
+        assert_eq!((rows.len(), rows.iter().filter(|row| row["digest"] == "d").count()), (500, 83));
+        let last = json!({"session": "12", "call": "1.19", "args": "é".repeat(500), "plan": null, "shortened": true});
+        assert_eq!(rows[499], last);
+        assert!(all.to_string().len() < 10 << 20);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthStr as _;
 
+use super::super::approvals::waiting;
 use super::super::fail::Fail;
 use super::super::paint::{clip, first_line};
 use super::diff;
@@ -125,10 +126,23 @@ pub(crate) struct ListedCall {
     action: Text,
     resource: Text,
     plan: Option<Text>,
-    digest: String,
+    /// Absent in a list if the texts are truncated.
+    digest: Option<String>,
+    #[serde(default)]
+    shortened: bool,
 }
 
 impl ListedCall {
+    /// Returns the session and the call, as the host names them in the next page.
+    pub(crate) fn position(&self) -> (SessionId, &str) {
+        (self.session, &self.call)
+    }
+
+    /// Returns the path of the whole call, if its texts are truncated.
+    pub(crate) fn path_of_rest(&self) -> Option<String> {
+        self.shortened.then(|| waiting::call_path(self.session, &self.call))
+    }
+
     /// Returns the session and the call.
     ///
     /// # Errors
@@ -149,6 +163,8 @@ impl ListedCall {
     pub(crate) fn question(self, workspace: Option<&Workspace>) -> Result<OpenQuestion, Fail> {
         let (session, call) = self.id()?;
         let Self { root, path, tool, args, action, resource, plan, digest, .. } = self;
+        // The host refuses an answer without one.
+        let digest = digest.unwrap_or_default();
         let approval = Approval { root, session, path, call, tool, action, resource, args, plan, deadline_ms: None };
         Ok(OpenQuestion { session, call, digest, question: question(&approval, workspace, columns()) })
     }
@@ -157,7 +173,7 @@ impl ListedCall {
 impl OpenQuestion {
     /// Returns the path of the HTTP resource that takes the answer.
     pub(crate) fn path(&self) -> String {
-        format!("/v1/approvals/{}/{}", self.session, self.call)
+        waiting::call_path(self.session, &self.call.to_string())
     }
 
     /// Returns the body of the answer. Its digest limits the answer to the shown content.

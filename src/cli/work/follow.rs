@@ -18,6 +18,7 @@ use subtend_tools::workspace::Workspace;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::super::answers::RunReply;
+use super::super::approvals::waiting as calls;
 use super::super::cause;
 use super::super::client::Connection;
 use super::super::fail::{Code, Fail};
@@ -329,12 +330,25 @@ impl Work<'_> {
         root: SessionId,
         waiting: &mut WaitingCalls,
     ) -> Result<Option<OpenQuestion>, Fail> {
-        let listed: Vec<ListedCall> = self.connection.get("/v1/approvals").await?;
-        let mut listed: Vec<_> = listed.into_iter().filter(|call| call.root == root).collect();
+        let mut listed: Vec<ListedCall> = Vec::new();
+        let mut path = calls::page_path(None);
+        loop {
+            let page: Vec<ListedCall> = self.connection.get(&path).await?;
+            let last = page.last().filter(|_| calls::is_full(page.len()));
+            let next = last.map(|last| calls::page_path(Some(last.position())));
+            listed.extend(page.into_iter().filter(|call| call.root == root));
+            let Some(next) = next else { break };
+            path = next;
+        }
         let Some(first) = waiting.first(&listed.iter().map(ListedCall::id).collect::<Result<Vec<_>, _>>()?) else {
             return Ok(None);
         };
-        let call = listed.swap_remove(first);
+        let mut call = listed.swap_remove(first);
+        if let Some(path) = call.path_of_rest() {
+            // Answered meanwhile: its event follows.
+            let Some(whole) = self.connection.find(Method::GET, &path).await? else { return Ok(None) };
+            call = whole;
+        }
         let records: Value = self.connection.get(&format!("/v1/sessions/{}/records?limit=1", call.id()?.0)).await?;
         let created = records.pointer("/0/record/session_created");
         call.question(created.and_then(compared_directory).as_ref()).map(Some)
