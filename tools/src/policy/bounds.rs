@@ -1,6 +1,7 @@
 //! Restrictions in addition to a policy: files that configure agents, and files of the host.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
@@ -38,6 +39,14 @@ pub enum ProtectError {
     /// The name of the path cannot be part of a rule.
     #[error("{} cannot be hidden from tools: a rule cannot express its name; choose another directory", path.display())]
     Inexpressible { path: PathBuf },
+    /// The path, or a link on its way, lies in a directory of this user that this process may not search.
+    #[error(
+        "{} cannot be hidden from tools: a link in {} may lead into the workspace, and its mode does not let this process \
+         see that; correct the mode",
+        path.display(),
+        closed.display()
+    )]
+    Closed { path: PathBuf, closed: PathBuf },
 }
 
 impl HostPolicy {
@@ -71,41 +80,32 @@ impl HostPolicy {
     }
 
     /// Requires approval for writes to the targets of protected paths that are symbolic links. Targets outside of the workspace need no rule,
-    /// because tools cannot write there.
+    /// because tools cannot write there. A target that cannot be found may be any file.
     pub fn protected_links(workspace: &Path) -> RuleSet {
         let workspace = resolve_links(workspace);
-        let target = |path: &&str| {
-            let link = workspace.join(path);
-            let real = link.is_symlink().then(|| resolve_links(&link))?;
-            Some(real.strip_prefix(&workspace).ok()?.to_str()?.to_owned())
-        };
-        let targets =
-            PROTECTED.iter().filter_map(target).filter(|below| !below.is_empty() && !below.contains(['\\', '*']));
-        let rules =
-            targets.map(|below| Rule { action: WRITE.into(), resource: below.into(), verdict: Verdict::Ask }).collect();
-        RuleSet { default: Verdict::Allow, rules }
+        let behind = |path: &str| Ok(links_and_target(&workspace.join(path))?.into_iter().skip(1).collect());
+        ask_before_writes(&workspace, PROTECTED.into_iter().map(behind))
     }
 
     /// Requires approval for writes to the user's own `paths` in `workspace`, such as a folder of global skills. Links that lead to
-    /// them also require approval. A path need not exist yet. Ignores paths that contain the workspace.
+    /// them also require approval. A path need not exist yet. Ignores paths that contain the workspace. If links cannot be followed
+    /// because this user may not search an own directory, all writes require approval.
     pub fn protected_user_paths(workspace: &Path, paths: &[PathBuf]) -> RuleSet {
         let workspace = resolve_links(workspace);
-        let named =
-            paths.iter().flat_map(|path| links_and_target(path)).filter_map(|path| rule_path(&workspace, &path));
-        let named: BTreeSet<String> = named.collect();
-        let rule = |path: String| Rule { action: WRITE.into(), resource: path.into(), verdict: Verdict::Ask };
-        RuleSet { default: Verdict::Allow, rules: named.into_iter().map(rule).collect() }
+        ask_before_writes(&workspace, paths.iter().map(|path| links_and_target(path)))
     }
 
     /// Denies tools access to the host's own `paths` in `workspace`, such as its store and its configuration. Also denies writes to links that
     /// lead to them, because a replaced link would redirect the host. A path need not exist yet.
     ///
     /// # Errors
-    /// [`ProtectError`] if the workspace lies in such a path, or the name of the path cannot be part of a rule.
+    /// [`ProtectError`] if the workspace lies in such a path, the name of the path cannot be part of a rule, or its links cannot be followed.
     pub fn denied_host_paths(workspace: &Path, paths: &[PathBuf]) -> Result<RuleSet, ProtectError> {
         let workspace = resolve_links(workspace);
-        let mut rules = Vec::new();
+        let (mut rules, mut links) = (Vec::new(), BTreeSet::new());
         for path in paths {
+            let found = links_and_target(path).map_err(|closed| ProtectError::Closed { path: path.clone(), closed })?;
+            links.extend(found.iter().filter_map(|path| rule_path(&workspace, path)));
             let path = resolve_links(path);
             if workspace.starts_with(&path) {
                 return Err(ProtectError::WorkspaceInside { workspace, path });
@@ -116,9 +116,6 @@ impl HostPolicy {
             };
             rules.push(Rule { action: "fs.*".into(), resource: below.into(), verdict: Verdict::Deny });
         }
-        let links =
-            paths.iter().flat_map(|path| links_and_target(path)).filter_map(|path| rule_path(&workspace, &path));
-        let links: BTreeSet<String> = links.collect();
         let rule = |link: String| Rule { action: WRITE.into(), resource: link.into(), verdict: Verdict::Deny };
         rules.extend(links.into_iter().map(rule));
         Ok(RuleSet { default: Verdict::Allow, rules })
@@ -154,8 +151,22 @@ fn rule_path(workspace: &Path, path: &Path) -> Option<String> {
     (below.components().next().is_some()).then_some(pattern)
 }
 
+/// Returns rules for writes to the found paths in `workspace`, or for all writes if one of them could not be found.
+fn ask_before_writes(workspace: &Path, found: impl Iterator<Item = Result<Vec<PathBuf>, PathBuf>>) -> RuleSet {
+    let patterns = |found: Result<Vec<PathBuf>, PathBuf>| match found {
+        Ok(paths) => paths.iter().filter_map(|path| rule_path(workspace, path)).collect(),
+        Err(_) => vec!["*".to_owned()],
+    };
+    let named: BTreeSet<String> = found.flat_map(patterns).collect();
+    let rule = |path: String| Rule { action: WRITE.into(), resource: path.into(), verdict: Verdict::Ask };
+    RuleSet { default: Verdict::Allow, rules: named.into_iter().map(rule).collect() }
+}
+
 /// Returns every symbolic link in `path`, and then the final target.
-fn links_and_target(path: &Path) -> Vec<PathBuf> {
+///
+/// # Errors
+/// The directory of this user whose mode hides whether a part of the path is a link.
+fn links_and_target(path: &Path) -> Result<Vec<PathBuf>, PathBuf> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let (mut found, mut at) = (Vec::new(), PathBuf::new());
     let mut rest: Vec<PathBuf> = path.components().rev().map(|part| part.as_os_str().into()).collect();
@@ -171,11 +182,31 @@ fn links_and_target(path: &Path) -> Vec<PathBuf> {
                 found.push(next);
                 rest.extend(target.components().rev().map(|part| PathBuf::from(part.as_os_str())));
             }
+            Err(error) if may_hide_link(&at, &error) => return Err(at),
             Ok(_) | Err(_) => at = next,
         }
     }
     found.push(at);
-    found
+    Ok(found)
+}
+
+/// Returns whether an entry of `dir` for which `read_link` failed may be a link that a command could open later. It can change the modes of
+/// directories of this user only.
+#[cfg(unix)]
+fn may_hide_link(dir: &Path, error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
+    use std::os::unix::fs::MetadataExt as _;
+
+    if matches!(error.kind(), InvalidFilename | InvalidInput | NotADirectory | NotFound) {
+        return false;
+    }
+    let visible = dir.ancestors().find_map(|dir| dir.metadata().ok());
+    visible.is_none_or(|dir| dir.uid() == rustix::process::geteuid().as_raw())
+}
+
+#[cfg(not(unix))]
+fn may_hide_link(_: &Path, _: &io::Error) -> bool {
+    false
 }
 
 fn resolve_links(path: &Path) -> PathBuf {
@@ -261,5 +292,46 @@ mod tests {
         }
         let odd = HostPolicy::denied_host_paths(&workspace, &[workspace.join("a*b")]);
         assert!(matches!(odd, Err(ProtectError::Inexpressible { .. })));
+    }
+
+    /// A command may close a directory of its user before a host starts, and open it afterwards. The control: the same directory, opened.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn link_in_a_closed_directory_counts_as_leading_anywhere() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+
+        let dir = tempfile::tempdir().unwrap();
+        let (workspace, closed) = (dir.path().canonicalize().unwrap().join("w"), dir.path().join("closed"));
+        [&workspace, &closed, &workspace.join("real")].iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        symlink(workspace.join("real"), closed.join("link")).unwrap();
+        symlink(closed.join("link"), workspace.join(".claude")).unwrap();
+        let paths = [closed.join("link/skills")];
+        let allow_mode = |mode| std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(mode)).unwrap();
+        let rules = || {
+            let none = CapabilitySet::empty();
+            // Modes do not bind the superuser. Capabilities are those of this thread.
+            set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
+            let asked = [HostPolicy::protected_links(&workspace), HostPolicy::protected_user_paths(&workspace, &paths)];
+            let verdicts = ["real/skills", "other"].map(|path| asked.each_ref().map(|set| verdict(set, WRITE, path)));
+            (
+                verdicts,
+                HostPolicy::denied_host_paths(&workspace, &paths).map(|set| verdict(&set, "fs.read", "real/skills/a")),
+            )
+        };
+        let call = || std::thread::scope(|scope| scope.spawn(rules).join().unwrap());
+        let (deny, ask, allow) = (Verdict::Deny, Verdict::Ask, Verdict::Allow);
+        assert_eq!(call(), ([[ask; 2], [allow; 2]], Ok(deny)), "the control");
+        for mode in [0, 0o600] {
+            allow_mode(mode);
+            let (verdicts, denied) = call();
+            allow_mode(0o700);
+            assert_eq!(verdicts, [[ask; 2]; 2], "{mode:o}");
+            assert_eq!(
+                denied,
+                Err(ProtectError::Closed { path: paths[0].clone(), closed: closed.canonicalize().unwrap() })
+            );
+        }
     }
 }
