@@ -29,9 +29,9 @@ use crate::http::tls;
 use crate::threads::ServerThread;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum bytes of one message of a stream. The JSON values of the message are limited too.
+/// Maximum bytes of one message of a stream. The JSON values of each message are limited too.
 const MAX_MESSAGE: usize = 4 << 20;
-/// Maximum bytes of one response. Its JSON values are not counted, and parsing takes sixty times this memory.
+/// Maximum bytes of one response.
 const MAX_RESPONSE: usize = 1 << 20;
 /// Capacity of each of the two message queues.
 const QUEUE_CAPACITY: usize = 1;

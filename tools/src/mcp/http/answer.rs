@@ -11,8 +11,10 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpResponseLimits,
 };
 
+use subtend_session::values::{MAX_VALUES, has_too_many};
+
 use super::{HttpFault, events};
-use crate::bounded::head;
+use crate::bounded::shorten;
 
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
@@ -54,12 +56,12 @@ pub(super) async fn answer(
         if !is_whole {
             return Err(HttpFault::ResponseBodyTooLarge { max_size: limits.max_json_response_size });
         }
-        return match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
+        return match parse(&body) {
             Ok(answered) => Ok(StreamableHttpPostResponse::Json(answered, session)),
             Err(_) if !is_request => Ok(StreamableHttpPostResponse::Accepted),
             Err(error) => {
                 let text = String::from_utf8_lossy(&body);
-                let why = format!("could not parse JSON response: {error}: {}", head(&text, MAX_PREVIEW));
+                let why = format!("could not parse JSON response: {error}: {}", shorten(&text, MAX_PREVIEW));
                 Err(HttpFault::UnexpectedServerResponse(why.into()))
             }
         };
@@ -111,11 +113,11 @@ async fn refusal(
         |_| "<failed to read response body>".to_owned(),
         |(body, _)| String::from_utf8_lossy(&body).into_owned(),
     );
-    let error = match serde_json::from_str(&body) {
+    let error = match parse(body.as_bytes()) {
         Ok(ServerJsonRpcMessage::Error(error)) if can_hold_error => Some(error),
         Ok(_) | Err(_) => None,
     };
-    let body = head(&body, limits.max_error_response_size);
+    let body = shorten(&body, limits.max_error_response_size);
     // A server with an older protocol refuses `server/discover` without an id, so this restores the id of the request.
     if let ClientJsonRpcMessage::Request(request) = message
         && matches!(request.request, ClientRequest::DiscoverRequest(_))
@@ -133,6 +135,14 @@ async fn refusal(
         None if is_temporary => of_status(),
         None => Err(HttpFault::UnexpectedServerResponse(format!("HTTP {status}: {body}").into())),
     }
+}
+
+/// Parses a message, unless its tree of values would take too much memory.
+fn parse(body: &[u8]) -> serde_json::Result<ServerJsonRpcMessage> {
+    if has_too_many(body) {
+        return Err(serde::de::Error::custom(format!("it has more than {MAX_VALUES} JSON values")));
+    }
+    serde_json::from_slice(body)
 }
 
 /// Reads at most `most` bytes of a body. The flag is true if they are the whole body.
@@ -176,7 +186,7 @@ mod tests {
     use rmcp::model::{ClientResult, EmptyResult, PingRequest, RequestId};
     use serde_json::{Value, json};
 
-    use super::super::MAX_MESSAGE;
+    use super::super::{MAX_MESSAGE, MAX_RESPONSE};
     use super::*;
 
     const LIFETIME: Duration = Duration::from_secs(10);
@@ -235,6 +245,21 @@ mod tests {
             let answered = answer(response, &message, true, limits()).await.unwrap();
             assert_eq!(matches!(answered, StreamableHttpPostResponse::Sse(..)), is_kept, "{answered:?}");
             assert_eq!(matches!(answered, StreamableHttpPostResponse::Accepted), !is_kept, "{answered:?}");
+        }
+    }
+
+    /// A tree of values takes hundreds of times the bytes of its text. The control: half of the values.
+    #[tokio::test]
+    async fn values_of_an_answer_are_counted() {
+        let refused = async |status: u16, values: usize| {
+            let data = "0,".repeat(values);
+            let body = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":1,"message":"","data":[{data}0]}}}}"#);
+            let mut limits = limits();
+            limits.max_json_response_size = MAX_RESPONSE;
+            answer(respond(status, JSON, body), &ping(), true, limits).await.is_err()
+        };
+        for status in [200, 400] {
+            assert_eq!([refused(status, MAX_VALUES).await, refused(status, MAX_VALUES / 2).await], [true, false]);
         }
     }
 
