@@ -27,6 +27,7 @@ use super::key::Key;
 use super::mask::{MaskedStream, mask, mask_json};
 use super::protocol::Protocol;
 use super::reasoning::StoredReasoning;
+use super::scrub::scrub;
 use crate::model::{Answer, Delta, Deltas};
 
 /// Maximum bytes of one answer on the wire. A long answer has about 300 bytes of framing per token.
@@ -169,14 +170,19 @@ impl Draft {
             _ if has_too_many(data.as_bytes()) => self.fail(size_error("JSON values in one frame", MAX_VALUES)),
             _ => match serde_json::from_str::<Value>(data) {
                 Ok(frame) if frame.is_object() => self.take(&frame),
-                Ok(_) => self.fail(unreadable(data)),
+                Ok(_) => self.fail(unreadable(&self.shown_start(data))),
                 Err(error) if self.connection_ended && error.is_eof() && data.starts_with('{') => {
                     self.fail(Fault::interrupted())
                 }
-                Err(_) if self.has_frames => self.fail(malformed(data)),
-                Err(_) => self.fail(unreadable(data)),
+                Err(_) if self.has_frames => self.fail(malformed(&self.shown_start(data))),
+                Err(_) => self.fail(unreadable(&self.shown_start(data))),
             },
         }
+    }
+
+    /// Returns the start of `data` for an error, cut after the key is masked.
+    fn shown_start(&self, data: &str) -> String {
+        scrub(data, self.key.as_ref().map(Key::reveal)).chars().take(80).collect()
     }
 
     fn take(&mut self, frame: &Value) {
@@ -253,7 +259,7 @@ impl Draft {
         let reasoning = reasoning.map(|text| mask_json(&text, key.as_ref()).into());
         let calls = self.calls.into_iter().map(|call| call.into_tool_call(key.as_ref())).collect();
         let text = (!self.text.is_empty()).then(|| Text::from(self.text));
-        let model = self.model.map(|name| mask(&name, key.as_ref()).into());
+        let model = self.model.map(Text::from);
         Ok(Answer { text, reasoning, calls, stop, model, usage })
     }
 
@@ -334,7 +340,7 @@ impl Draft {
 
     fn model(&mut self, name: Option<&str>) {
         if let Some(name) = name.filter(|name| !name.is_empty()) {
-            self.model = Some(name.chars().take(200).collect());
+            self.model = Some(mask(name, self.key.as_ref()).chars().take(200).collect());
         }
     }
 
@@ -406,13 +412,11 @@ fn size_error(of: &str, limit: usize) -> Fault {
     Fault::new(ModelFail::BadAnswer, format!("the answer has more than {limit} {of}"))
 }
 
-fn malformed(data: &str) -> Fault {
-    let start: String = data.chars().take(80).collect();
+fn malformed(start: &str) -> Fault {
     Fault::new(ModelFail::BadAnswer, format!("a frame of the answer is malformed: `{start}`"))
 }
 
-fn unreadable(data: &str) -> Fault {
-    let start: String = data.chars().take(80).collect();
+fn unreadable(start: &str) -> Fault {
     let shown = if start.is_empty() || start.starts_with('<') { String::new() } else { format!(" (`{start}`)") };
     Fault::new(
         ModelFail::BadAnswer,

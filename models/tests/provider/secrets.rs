@@ -37,6 +37,27 @@ async fn key_in_a_failed_stream_is_masked() {
     }
 }
 
+/// An error shows the start of such data. The control: another text in place of the key.
+#[tokio::test]
+async fn key_at_the_cut_of_an_error_is_masked() {
+    for shown in 3..KEY.len() {
+        let before = "#".repeat(80 - shown);
+        for frames in ["", "data: {\"choices\": []}\n\n"] {
+            let start = KEY.get(..shown).unwrap();
+            for (text, is_shown) in [(KEY.to_owned(), false), (format!("{start} and more"), true)] {
+                let body = format!("{frames}data: {before}{text}{before}\n\n");
+                let error = answer("openai/m", Reply::stream(body)).await.unwrap_err().to_string();
+                assert_eq!(error.contains(start), is_shown, "{error}");
+            }
+        }
+    }
+    let name = format!("{}{KEY}", "m".repeat(195));
+    let frame = json!({"model": name, "choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]});
+    let body = format!("data: {frame}\n\ndata: [DONE]\n\n");
+    let answer = answer("openai/m", Reply::stream(body)).await.unwrap();
+    assert!(answer.model.is_some_and(|name| name.ends_with("m[key]")), "the name is cut too");
+}
+
 /// Answers are stored, exported and displayed. The control: another text in the answer does not change.
 #[tokio::test]
 async fn key_in_an_answer_is_masked() {

@@ -188,6 +188,8 @@ impl Fetcher {
                 (markdown.text, markdown.is_cut)
             }
         };
+        // Before the text is cut, because a part of a key is not recognized.
+        let text = self.secrets.redact(&text);
         let mut about = format!("{address}: {}", page.media);
         if page.kind == PageKind::Html {
             about.push_str(" as Markdown");
