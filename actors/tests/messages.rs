@@ -115,7 +115,7 @@ async fn x16_transcripts_name_both_sides_of_a_message() {
 }
 
 /// Returns the results of a child's calls, and whether the child was offered the tool.
-async fn child(rules: Vec<Rule>, sent: [(&'static str, Value); 2]) -> (Vec<String>, bool) {
+async fn child<const N: usize>(rules: Vec<Rule>, sent: [(&'static str, Value); N]) -> (Vec<String>, bool) {
     let answer = move |request: Request| {
         let sent = sent.clone();
         async move {
@@ -206,9 +206,16 @@ async fn x16_approved_message_is_delivered_by_a_full_id() {
 #[tokio::test(start_paused = true)]
 async fn x16_message_is_bounded() {
     let long = "x".repeat(message::MAX_BYTES + 1);
-    let (got, _) = child(Vec::new(), [to("parent", &long), to("parent", " ")]).await;
+    let escaped = "\u{1b}".repeat(message::MAX_BYTES / "<U+001B>".len());
+    let over = format!("{escaped}x");
+    let texts = [to("parent", &long), to("parent", " "), to("parent", &over), to("parent", &escaped)];
+    let (got, _) = child(Vec::new(), texts).await;
     assert_eq!(got[0], "the text has 16385 bytes; the limit is 16384: put the rest into a file and name it");
     assert!(got[1].contains("text"), "{got:?}");
+    let expected = "the text has 16385 bytes with its invisible characters written out; the limit is 16384: put the rest \
+                    into a file and name it";
+    assert_eq!(got[2], expected);
+    assert!(got[3].starts_with("Delivered to "), "{got:?}");
 }
 
 #[tokio::test(start_paused = true)]

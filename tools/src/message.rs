@@ -14,6 +14,7 @@ use subtend_session::ids::Text;
 
 use crate::closure::FnTool;
 use crate::dialect::check_prompt;
+use crate::escape::harmless;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolKey};
 use crate::untrusted;
 
@@ -22,7 +23,7 @@ pub const NAME: &str = "message";
 /// The value of `to` that means the caller's parent.
 pub const PARENT: &str = "parent";
 
-/// Maximum bytes of one message. A longer text belongs in a file.
+/// Maximum bytes of one message as its receiver reads it. A longer text belongs in a file.
 pub const MAX_BYTES: usize = 16 << 10;
 
 const ABOUT: &str = "\
@@ -66,10 +67,11 @@ impl Relation {
 pub fn tool() -> Arc<dyn Tool> {
     let run = |arguments: MessageArguments, call: ToolInvocation| async move {
         check_prompt("text", "agent", &arguments.text)?;
-        let bytes = arguments.text.len();
+        let bytes = harmless(&arguments.text).len();
         if bytes > MAX_BYTES {
+            let note = if bytes > arguments.text.len() { " with its invisible characters written out" } else { "" };
             return Err(ToolError::bad_args(format!(
-                "the text has {bytes} bytes; the limit is {MAX_BYTES}: put the rest into a file and name it"
+                "the text has {bytes} bytes{note}; the limit is {MAX_BYTES}: put the rest into a file and name it"
             )));
         }
         let messenger = call.messenger.ok_or_else(|| ToolError::refused("no other agent can be reached here"))?;
