@@ -1,11 +1,31 @@
 //! Imports in progress, so that clients can show their progress.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use subtend_journal::Progress;
 use utoipa::ToSchema;
+
+/// Opens a regular file for reading. Returns `None` for a file of another type, without blocking on a pipe or a device.
+///
+/// # Errors
+/// If the file cannot be inspected or opened.
+pub fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    // Opening some devices has effects.
+    if !path.metadata()?.is_file() {
+        return Ok(None);
+    }
+    let mut options = File::options();
+    options.read(true);
+    // Another process may have replaced the file meanwhile.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.open(path)?;
+    Ok(file.metadata()?.is_file().then_some(file))
+}
 
 /// An import in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

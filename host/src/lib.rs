@@ -47,6 +47,7 @@ pub mod workers;
 pub use axum::body::Body;
 pub use axum::http::Request;
 pub use host::{Host, HostOptions};
+pub use imports::open_regular;
 pub use json::Json;
 pub use local::Local;
 pub use reads::ReadPermits;

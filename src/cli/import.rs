@@ -6,6 +6,7 @@ use std::time::Duration;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::json;
+use subtend_host::open_regular;
 use subtend_journal::{ImportBounds, ImportError, Journal, Progress, Tally};
 
 use super::client::{self, Attached, Connection, Store};
@@ -61,13 +62,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let cannot_read = |error| Fail::Usage(format!("{} cannot be read: {error}", args.file.display()));
-    let file = File::open(&args.file).map_err(cannot_read)?;
-    if !file.metadata().map_err(cannot_read)?.is_file() {
+    let Some(file) = open_regular(&args.file).map_err(cannot_read)? else {
         return Err(Fail::Usage(format!(
             "`{}` is not a regular file: an export is read more than once. Name a file",
             args.file.display()
         )));
-    }
+    };
     // The workspace's own file is left out: remote tools are defined only in the user's file.
     let config = settings::load(&*workspace::open(Path::new("."))?, Trust::LeftOut)?.config;
     let rights = policy::for_imports(&args.allow, &args.ask, &config)?;

@@ -112,6 +112,21 @@ fn pipes_and_devices_of_a_repository_do_not_block() {
     }
 }
 
+/// An import reads its file more than once, so it takes neither a pipe nor a device. The control: reading one never ends.
+#[cfg(unix)]
+#[test]
+fn import_of_a_pipe_or_a_device_does_not_block() {
+    let user = User::new();
+    pipe(&user, "pipe");
+    for path in ["pipe", "/dev/zero"] {
+        let mut control = Command::new("timeout");
+        control.args(["1", "cat", path]).current_dir(user.workspace()).stdout(std::process::Stdio::null());
+        assert_eq!(control.status().expect("run the command").code(), Some(124), "{path}");
+        let done = user.call(&["import", path]);
+        assert!(done.code == Some(2) && done.err.contains("is not a regular file"), "{done:?}");
+    }
+}
+
 /// A call that requests too many turns gets what file and limit allow. The control: it may request fewer turns.
 #[tokio::test(start_paused = true)]
 async fn call_cannot_raise_the_turns_of_an_agent() {

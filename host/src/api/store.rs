@@ -1,6 +1,5 @@
 //! Access to the store for commands that its owner runs.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
@@ -17,7 +16,7 @@ use utoipa::ToSchema;
 use super::{Body, FINGERPRINT, NoKey};
 use crate::auth::Sender;
 use crate::host::Host;
-use crate::imports::ImportInProgress;
+use crate::imports::{ImportInProgress, open_regular};
 use crate::json::Json;
 use crate::problem::Problem;
 
@@ -113,10 +112,10 @@ pub(super) async fn import(
         let memory = max_memory_mib.map_or(ImportBounds::MEMORY, |mib| (mib as usize) << 20);
         let within = ImportBounds { rights, limits, memory };
         let cannot = |error| Problem::invalid("invalid_input", format!("{} cannot be read: {error}", file.display()));
-        if !std::fs::metadata(&file).map_err(cannot)?.is_file() {
+        let Some(opened) = open_regular(&file).map_err(cannot)? else {
             return Err(cannot(std::io::Error::other("it is not a regular file")));
-        }
-        let mut read = BufReader::with_capacity(1 << 18, File::open(&file).map_err(cannot)?);
+        };
+        let mut read = BufReader::with_capacity(1 << 18, opened);
         let listed = host.imports().begin(file);
         Ok(here.block_on(host.runtime().import(&mut read, &within, &mut |at| listed.report(at)))?)
     });
