@@ -1,16 +1,15 @@
 //! The file of logins for MCP servers, next to the user's configuration. Only the user can read it.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use subtend_journal::owner_only::{create_dir_all, file_options};
 use subtend_session::ids::Hash;
 use subtend_tools::mcp::{Login, LoginKey, LoginStore};
 
 use super::fail::Fail;
 use super::settings;
-use super::written_file::write_private;
+use super::written_file::{self, write_private};
 
 /// Maximum bytes of the file.
 const MAX_BYTES: u64 = 4 << 20;
@@ -71,11 +70,7 @@ impl LoginFile {
 
     fn acquire_lock(&self, key: Option<&LoginKey>) -> Result<std::fs::File, String> {
         let path = self.lock_path(key)?;
-        let failed = |error: std::io::Error| format!("{} cannot be locked: {error}", path.display());
-        create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
-        let file = file_options().create(true).write(true).truncate(false).open(&path).map_err(failed)?;
-        file.lock().map_err(failed)?;
-        Ok(file)
+        written_file::lock(&path).map_err(|error| format!("{} cannot be locked: {error}", path.display()))
     }
 }
 

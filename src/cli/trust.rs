@@ -280,8 +280,7 @@ impl UntrustedFiles {
         if self.is_empty() {
             TrustAnswer::forget(path)?;
         } else if record.covers_more(&self.protected) {
-            let left = self.protected.iter().filter(|name| record.covers(name)).cloned().collect();
-            TrustAnswer::keep(path, true, (&left, record.servers()))?;
+            TrustAnswer::cover_only(path, &self.protected)?;
         }
         Ok(())
     }

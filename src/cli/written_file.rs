@@ -22,6 +22,14 @@ pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Fail> {
     write_with(file_options(), path, text)
 }
 
+/// Locks a file, which is never removed, for a change of the file next to it. Creates it and missing directories.
+pub(crate) fn lock(path: &Path) -> std::io::Result<File> {
+    create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    let file = file_options().create(true).write(true).truncate(false).open(path)?;
+    file.lock()?;
+    Ok(file)
+}
+
 fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail> {
     let failed = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
     if let Some(folder) = path.parent() {

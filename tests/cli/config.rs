@@ -17,6 +17,20 @@ fn user_file(user: &User, text: &str) {
     std::fs::write(user.config().join("subtend/subtend.yaml"), text).expect("a file");
 }
 
+/// Each process reads all answers and writes all of them.
+#[test]
+fn answers_of_processes_at_the_same_time_are_kept() {
+    let user = User::new();
+    let dirs: Vec<String> = (0..16).map(|number| format!("dir{number}")).collect();
+    dirs.iter().for_each(|dir| user.file(&format!("{dir}/subtend.yaml"), "limits: {turns: 7}\n"));
+    let trusting = |dir: &String| RunningCommand::start(user.command(&["trust", "--yes", dir]), "");
+    let running: Vec<_> = dirs.iter().map(trusting).collect();
+    let codes: Vec<_> = running.into_iter().map(|command| command.done().code).collect();
+    assert_eq!(codes, [Some(0); 16]);
+    let listed = user.call(&["trust", "--list"]).out;
+    assert_eq!(listed.lines().filter(|line| line.starts_with("trusted ")).count(), 16, "{listed}");
+}
+
 #[test]
 fn every_value_is_shown_with_its_source() {
     let user = User::new();

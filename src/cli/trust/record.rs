@@ -10,7 +10,7 @@ use subtend_session::ids::Hash;
 
 use super::super::fail::Fail;
 use super::super::settings;
-use super::super::written_file::write_private;
+use super::super::written_file::{self, write_private};
 
 /// The file, next to the user's own `subtend.yaml`.
 pub(crate) const FILE: &str = settings::TRUSTED;
@@ -42,10 +42,6 @@ impl TrustAnswer {
         identity.map_or(!self.trusted, |identity| self.identity == identity)
     }
 
-    pub(super) fn servers(&self) -> Option<Hash> {
-        self.servers
-    }
-
     pub(super) fn covers(&self, name: &str) -> bool {
         self.covers.contains(name)
     }
@@ -54,8 +50,14 @@ impl TrustAnswer {
         servers.is_none() || self.servers == servers
     }
 
-    pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
-        self.covers.iter().map(|name| Path::new(&self.path).join(name))
+    /// Returns the files that the answer covers, or the directory that hides them by its mode.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        let path = Path::new(&self.path);
+        let is_hidden = path.join(".").metadata().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        match path.ancestors().find(|at| at.symlink_metadata().is_ok()).filter(|_| is_hidden) {
+            Some(closed) => vec![closed.to_owned()],
+            None => self.covers.iter().map(|name| path.join(name)).collect(),
+        }
     }
 
     /// Returns whether the answer covers a protected path other than `names`.
@@ -75,22 +77,30 @@ impl TrustAnswer {
         };
         let identity = identity(path);
         let is_kept = identity.is_some() || !trusted;
-        let mut all = Self::read_all()?;
-        all.retain(|entry| entry.path != name);
-        if is_kept {
-            let identity = identity.unwrap_or_else(|| UNKNOWN.to_owned());
-            all.push(Self { path: name.to_owned(), identity, trusted, covers: covers.clone(), servers });
-        }
-        write_all(&all)?;
+        let identity = identity.unwrap_or_else(|| UNKNOWN.to_owned());
+        let answer = Self { path: name.to_owned(), identity, trusted, covers: covers.clone(), servers };
+        change(|all| {
+            all.retain(|entry| entry.path != name);
+            all.extend(is_kept.then_some(answer));
+        })?;
         Ok(is_kept)
+    }
+
+    /// Removes from the answer the protected paths other than `names`.
+    pub(super) fn cover_only(path: &Path, names: &BTreeSet<String>) -> Result<(), Fail> {
+        change(|all| {
+            let own = all.iter_mut().filter(|entry| Some(&*entry.path) == path.to_str());
+            own.for_each(|entry| entry.covers.retain(|name| names.contains(name)));
+        })
     }
 
     /// Removes the answer, and returns whether it was positive.
     pub(super) fn forget(path: &Path) -> Result<bool, Fail> {
-        let mut all = Self::read_all()?;
-        let before = all.iter().any(|entry| Some(&*entry.path) == path.to_str() && entry.trusted);
-        all.retain(|entry| Some(&*entry.path) != path.to_str());
-        write_all(&all)?;
+        let mut before = false;
+        change(|all| {
+            before = all.iter().any(|entry| Some(&*entry.path) == path.to_str() && entry.trusted);
+            all.retain(|entry| Some(&*entry.path) != path.to_str());
+        })?;
         Ok(before)
     }
 
@@ -126,9 +136,15 @@ impl TrustAnswer {
     }
 }
 
-fn write_all(all: &[TrustAnswer]) -> Result<(), Fail> {
+/// Changes the answers under a lock, so that no answer of another process is lost.
+fn change(change: impl FnOnce(&mut Vec<TrustAnswer>)) -> Result<(), Fail> {
     let file = settings::user_path_to_write(FILE, "the answer")?;
-    write_private(&file, &(serde_json::to_string_pretty(all)? + "\n"))
+    let lock = file.with_added_extension("lock");
+    let failed = |error: io::Error| Fail::Other(format!("{} cannot be locked: {error}", lock.display()));
+    let _locked = written_file::lock(&lock).map_err(failed)?;
+    let mut all = TrustAnswer::read_all()?;
+    change(&mut all);
+    write_private(&file, &(serde_json::to_string_pretty(&all)? + "\n"))
 }
 
 /// Placeholder for a directory without an identity.
