@@ -100,6 +100,7 @@ pub struct Instructions {
     /// True if the files of the workspace are not used.
     withheld: bool,
     seen: BTreeSet<PathBuf>,
+    imported: BTreeSet<PathBuf>,
     bytes: usize,
 }
 
@@ -116,6 +117,11 @@ impl Instructions {
 
     pub fn problems(&self) -> &[AgentProblem] {
         &self.problems
+    }
+
+    /// Returns the paths of all imports in an area, also of missing and unreadable files, which may be read later.
+    pub fn imported_paths(&self) -> impl Iterator<Item = &Path> {
+        self.imported.iter().map(PathBuf::as_path)
     }
 
     /// Adds the files of an area, after the earlier ones. Returns whether it has an instruction file.
@@ -218,6 +224,7 @@ impl Instructions {
             Ok(path) => path,
             Err(why) => return self.report(area, from, ProblemKind::Refused, format!("its import `@{shown}` {why}")),
         };
+        self.imported.insert(area.path.join(&path));
         if depth > MAX_DEPTH {
             let why = format!("its import `@{shown}` is not used: imports are nested more than {MAX_DEPTH} deep");
             return self.report(area, from, ProblemKind::Refused, why);

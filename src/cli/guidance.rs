@@ -10,13 +10,14 @@ use subtend_agents::instructions::rules::{self, RuleFiles};
 use subtend_agents::instructions::{
     BOOTSTRAP, FoundFile, InstructionArea, Instructions, MAX_FILE_BYTES, NAMES, Unread,
 };
+use subtend_agents::product::Product;
 use subtend_agents::skill::{FILE, Skill, Skills};
 use subtend_agents::slash::{SlashCommand, SlashCommands};
 use subtend_session::authority::Authority;
 use subtend_session::call::ToolErrorKind;
 use subtend_tools::skills::{SkillFolder, SkillPlace, tool};
 use subtend_tools::tool::{Tool, ToolError};
-use subtend_tools::workspace::Workspace;
+use subtend_tools::workspace::{Listings, Workspace};
 
 use super::fail::Fail;
 use super::notices::notices;
@@ -190,11 +191,14 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Returns the user's own paths whose content becomes part of every prompt. Links among them may lead into a workspace.
-pub(crate) fn user_paths() -> Vec<PathBuf> {
+/// Returns the user's own paths whose content becomes part of every prompt. Links among them may lead into `workspace`.
+///
+/// # Errors
+/// [`Fail::Usage`] if the mode of an own instruction file or import hides that it imports files in `workspace`.
+pub(crate) fn user_paths(workspace: &Path) -> Result<Vec<PathBuf>, Fail> {
     let own = settings::PROMPTS.into_iter().filter_map(settings::unchecked_user_path);
     let shared = settings::shared_skills();
-    let of_products = settings::products().into_iter().flat_map(|(product, home)| {
+    let of_products = settings::all_products().into_iter().flat_map(|(product, home)| {
         let folders =
             [product.agent_folders(), product.skill_folders(), product.command_folders(), product.rule_folders()];
         let names = folders.into_iter().chain([product.instruction_files()]).flatten();
@@ -202,8 +206,21 @@ pub(crate) fn user_paths() -> Vec<PathBuf> {
     });
     let mut instructions = Instructions::default();
     add_own(&mut instructions, None);
-    let imported = instructions.files().iter().map(|file| file.path.clone());
-    own.chain(shared).chain(of_products).chain(imported).collect()
+    let (file, products) = (settings::unchecked_user_path(settings::INSTRUCTIONS), settings::all_products());
+    let real = own_instruction_files(file, products).filter_map(|(path, _)| path.canonicalize().ok());
+    for file in real {
+        // A file imports only what lies below its directory.
+        let Some(folder) = file.parent().filter(|path| path.starts_with(workspace) || workspace.starts_with(path))
+        else {
+            continue;
+        };
+        let imported = instructions.imported_paths().filter(|path| path.starts_with(folder));
+        for path in [folder, &*file].into_iter().chain(imported) {
+            owners::check_own_mode(path, false, true).map_err(Fail::Usage)?;
+        }
+    }
+    let used = instructions.files().iter().map(|file| &*file.path).chain(instructions.imported_paths());
+    Ok(own.chain(shared).chain(of_products).chain(used.map(Path::to_owned)).collect())
 }
 
 /// Adds the user's instruction file and rules. Skips files in `workspace`, which are added with the workspace.
@@ -224,14 +241,22 @@ fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
     }
 }
 
-/// Adds the user's first existing instruction file: that for subtend, otherwise that of another product.
+/// Returns the user's possible instruction files with their names: that for subtend, then those of other products.
+fn own_instruction_files(
+    own: Option<PathBuf>,
+    products: Vec<(Product, PathBuf)>,
+) -> impl Iterator<Item = (PathBuf, &'static str)> {
+    let own = own.map(|file| (file, settings::INSTRUCTIONS)).into_iter();
+    let names = products.into_iter();
+    own.chain(
+        names.flat_map(|(product, home)| product.instruction_files().iter().map(move |name| (home.join(name), *name))),
+    )
+}
+
+/// Adds the user's first existing instruction file.
 fn add_own_file(all: &mut Instructions, workspace: Option<&Workspace>) {
     let home = settings::home();
-    let own = settings::user_path(settings::INSTRUCTIONS).map(|file| (file, settings::INSTRUCTIONS)).into_iter();
-    let names = settings::products()
-        .into_iter()
-        .flat_map(|(product, home)| product.instruction_files().iter().map(move |name| (home.join(name), *name)));
-    for (path, name) in own.chain(names) {
+    for (path, name) in own_instruction_files(settings::user_path(settings::INSTRUCTIONS), settings::products()) {
         // The user's own file may be a link, for example into a dotfiles repository.
         let Ok(path) = path.canonicalize() else { continue };
         let (Some(folder), Some(file)) = (path.parent(), path.file_name().and_then(|file| file.to_str())) else {
@@ -314,13 +339,14 @@ enum HardLinks {
 
 /// Returns a function that reads files below a directory through its handle, so that paths and links cannot lead out.
 fn reader(folder: &Workspace, links: HardLinks) -> impl Fn(&str) -> Result<FoundFile, Unread> {
+    let listings = Listings::default();
     move |path| {
         let missing = |error: &ToolError| error.kind == ToolErrorKind::NotFound;
         if matches!(links, HardLinks::Read) {
             owners::check_settings(&folder.path().join(path), false).map_err(Unread::Refused)?;
         }
         let real = folder
-            .real(path)
+            .real_of_many(path, &listings)
             .map_err(|error| if missing(&error) { Unread::Missing } else { Unread::Refused(error.message) })?;
         let text = match links {
             HardLinks::Read => folder.text_for(&Authority::allow_all(), &real, MAX_FILE_BYTES),

@@ -297,6 +297,11 @@ fn closed_configuration_does_not_count_as_missing() {
     for path in ["config/claude/agents/own.md", "workspace/.subtend/agents/other.md", "workspace/.claude/agents/c.md"] {
         file(path, "---\nname: own\ndescription: Works.\n---\nWork.\n");
     }
+    // The user's own instructions, which import files of the workspace.
+    file("workspace/dots/AGENTS.md", "@first.md\n");
+    file("workspace/dots/first.md", "@second.md\n");
+    let link = user.config().join("subtend/AGENTS.md");
+    symlink(user.workspace().join("dots/AGENTS.md"), link).expect("a link");
     let trusted = call_as_ordinary_user(&user, &["trust", "--yes"]);
     assert_eq!(trusted.code, Some(0), "{trusted:?}");
     let run = || call_as_ordinary_user(&user, &["run", "--store", "memory", "--model", &model, "hi"]);
@@ -312,6 +317,10 @@ fn closed_configuration_does_not_count_as_missing() {
         ("workspace/.subtend/agents", 0o400),
         ("workspace/.subtend/agents/other.md", 0),
         ("workspace/.claude/agents/c.md", 0),
+        ("workspace/dots", 0o300),
+        ("workspace/dots/AGENTS.md", 0o666),
+        ("workspace/dots/first.md", 0),
+        ("workspace/dots/first.md", 0o666),
     ] {
         let path = user.workspace().with_file_name(path);
         let open = mode(&path);

@@ -332,6 +332,24 @@ fn own_files_behind_links_are_not_written_in_their_workspace() {
     assert_eq!(spoiled(), [true; 8], "the control");
 }
 
+/// Imports of the user's own instructions may lie in a workspace, also those that are missing or cannot be read. The
+/// control: a file that is not imported.
+#[cfg(unix)]
+#[test]
+fn imports_of_own_instructions_are_not_written() {
+    let user = User::new();
+    user.file("dots/AGENTS.md", "@read.md and @missing.md and @unread.md\n");
+    user.file("dots/read.md", "Work.\n");
+    std::fs::write(user.workspace().join("dots/unread.md"), [0xff]).expect("a file");
+    std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
+    let link = user.config().join("subtend/AGENTS.md");
+    std::os::unix::fs::symlink(user.workspace().join("dots/AGENTS.md"), link).expect("a link");
+    let paths = ["read.md", "missing.md", "unread.md", "other.md"].map(|name| format!("dots/{name}"));
+    let command = |path: &String| sh(&format!("echo spoiled > {path}"));
+    run_calls(&user, &paths.iter().flat_map(|path| [write(path), command(path)]).collect::<Vec<_>>(), &[]);
+    assert_eq!(paths.map(|path| is_spoiled(&user, &path)), [false, false, false, true]);
+}
+
 /// If the workspace is the home directory, it contains the user's own agents and commands. The control: another folder.
 #[test]
 fn own_folders_in_the_workspace_are_not_written() {

@@ -22,6 +22,7 @@ use subtend_session::ids::Text;
 use crate::result::ToolError;
 
 pub use crate::path::resource;
+pub use spelling::Listings;
 pub use state::FileState;
 
 /// A directory that sessions work in. The open handle stays valid when the directory is renamed.
@@ -170,12 +171,20 @@ impl Workspace {
     /// # Errors
     /// If the path is missing, not UTF-8 or spelled differently on disk, or if a link leads out of the workspace.
     pub fn real(&self, resource: &str) -> Result<Text, ToolError> {
+        self.real_of_many(resource, &Listings::default())
+    }
+
+    /// As [`real`](Self::real), for one of many paths that are resolved at the same time.
+    ///
+    /// # Errors
+    /// The errors of [`Workspace::real`]. A file that was created after its directory was listed counts as misspelled where case is ignored.
+    pub fn real_of_many(&self, resource: &str, listings: &Listings) -> Result<Text, ToolError> {
         let resolve = || self.dir.canonicalize(resource);
         let is_missing =
             |path: &Path| self.dir.symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         let real = resolve_path(resolve, is_missing).map_err(|error| failure("open", resource, &error))?;
         let misspelled =
-            spelling::misspelled_part(&self.dir, &real).map_err(|error| failure("open", resource, &error))?;
+            spelling::misspelled_part(&self.dir, &real, listings).map_err(|error| failure("open", resource, &error))?;
         if let Some(part) = misspelled {
             return Err(ToolError::refused(format!(
                 "`{part}` of `{resource}` has other letters on disk: spell it as list shows it"

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::ToolErrorKind;
 use subtend_session::ids::{Text, TurnNo};
-use subtend_tools::workspace::{Workspace, resource};
+use subtend_tools::workspace::{Listings, Workspace, resource};
 
 /// Maximum size of one file in a prompt, in bytes.
 const MAX_FILE: u64 = 256 << 10;
@@ -41,7 +41,7 @@ pub(crate) struct FileRequest {
 
 impl FileRequest {
     pub(crate) fn read(&self, workspace: &Workspace) -> FileTexts {
-        let mut read = FileTexts::new();
+        let (mut read, listings) = (FileTexts::new(), Listings::default());
         let mut remaining = MAX_FILES;
         let within = |text: Text, remaining: &mut usize| {
             let why = || {
@@ -54,19 +54,19 @@ impl FileRequest {
         };
         for path in &self.files {
             let key = (self.ix, Arc::clone(path));
-            let text = self.read_file(workspace, path).and_then(|text| within(text, &mut remaining));
+            let text = self.read_file((workspace, &listings), path).and_then(|text| within(text, &mut remaining));
             read.entry(key).or_insert(text);
         }
         // The caller's choice of files must not leave instructions out.
         let mut remaining = MAX_FILES;
         for path in &self.bootstrap {
-            let text = || self.read_file(workspace, path).and_then(|text| within(text, &mut remaining));
+            let text = || self.read_file((workspace, &listings), path).and_then(|text| within(text, &mut remaining));
             read.entry((self.ix, Arc::clone(path))).or_insert_with(text);
         }
         read
     }
 
-    fn read_file(&self, workspace: &Workspace, path: &str) -> Result<Text, Text> {
+    fn read_file(&self, (workspace, listings): (&Workspace, &Listings), path: &str) -> Result<Text, Text> {
         let resource = resource(path).map_err(|error| Text::from(error.message))?;
         let may = |resource: &Text| {
             let access = Access { action: "fs.read".into(), resource: Arc::clone(resource) };
@@ -76,7 +76,7 @@ impl FileRequest {
             return Err(format!("the child may not read `{path}`").into());
         }
         // The path behind a link is checked too.
-        let real = workspace.real(&resource).map_err(|error| {
+        let real = workspace.real_of_many(&resource, listings).map_err(|error| {
             // The tool's message suggests a next call, which does not belong in this warning.
             let missing = error.kind == ToolErrorKind::NotFound;
             if missing { Text::from("no such file") } else { error.message.into() }

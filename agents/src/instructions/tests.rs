@@ -69,6 +69,14 @@ fn each_import_follows_its_file_once() {
     assert_eq!(problems(&all), ["warning: /home/u/w/CLAUDE.md: its import `@link.md` is not a file"]);
 }
 
+/// A missing or unreadable file may be read later, so the host protects it too.
+#[test]
+fn paths_of_imports_are_kept_read_or_not() {
+    let all = loaded(&files([("AGENTS.md", "@a.md @out.md @missing @../x.md\n`@code.md`"), ("a.md", "@deep/b.md")]));
+    let paths: Vec<&str> = all.imported_paths().filter_map(Path::to_str).collect();
+    assert_eq!(paths, ["/home/u/w/a.md", "/home/u/w/deep/b.md", "/home/u/w/missing", "/home/u/w/out.md"]);
+}
+
 #[test]
 fn code_and_names_are_not_imports() {
     let text = "mail a@b.md `@x.md` ``\n```sh\n@x.md\n```\n~~~\n@x.md\n```\n~~~\n@types/node @alice\n";

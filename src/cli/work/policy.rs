@@ -66,7 +66,7 @@ pub(super) fn session_rules(store: &StoreArgs, workspace: &Workspace) -> Result<
         return Err(Fail::Usage(why));
     }
     let mut asked = HostPolicy::protected_links(workspace.path());
-    let used_later = [guidance::user_paths(), trust::files_below(workspace.path())?].concat();
+    let used_later = [guidance::user_paths(workspace.path())?, trust::files_below(workspace.path())?].concat();
     asked.rules.extend(HostPolicy::protected_user_paths(workspace.path(), &used_later).rules);
     Ok([asked, kept])
 }

@@ -1,14 +1,40 @@
 //! File systems that ignore case: a path must be spelled as on disk, because rules compare characters.
 
+use std::cell::RefCell;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cap_std::fs::Dir;
 
 use super::{beneath, is_same_entry};
 
+/// The names in directories of a workspace, for many checks at the same time: each directory is listed once.
+#[derive(Debug, Default)]
+pub struct Listings {
+    /// Hashes, which take less memory than the names.
+    names: RefCell<HashMap<PathBuf, HashSet<u64>>>,
+    keys: RandomState,
+}
+
+impl Listings {
+    /// Returns whether `dir` at `path` has an entry with exactly this name.
+    fn has(&self, dir: &Dir, path: &Path, name: &str) -> io::Result<bool> {
+        let hash = |name: &OsStr| self.keys.hash_one(name);
+        let mut names = self.names.borrow_mut();
+        let listed = match names.entry(path.to_owned()) {
+            Entry::Occupied(listed) => listed.into_mut(),
+            Entry::Vacant(new) => new.insert(dir.entries()?.flatten().map(|entry| hash(&entry.file_name())).collect()),
+        };
+        Ok(listed.contains(&hash(name.as_ref())))
+    }
+}
+
 /// Returns the first part of `path`, an existing path without links, that has another spelling on disk.
-pub(super) fn misspelled_part<'a>(root: &Dir, path: &'a Path) -> io::Result<Option<&'a str>> {
+pub(super) fn misspelled_part<'a>(root: &Dir, path: &'a Path, listings: &Listings) -> io::Result<Option<&'a str>> {
     let mut ways: Vec<&Path> = path.ancestors().filter(|way| way.file_name().is_some()).collect();
     ways.reverse();
     for way in ways {
@@ -17,7 +43,7 @@ pub(super) fn misspelled_part<'a>(root: &Dir, path: &'a Path) -> io::Result<Opti
         let entry = |name: &str| dir.symlink_metadata(name).ok();
         let is_same =
             |other: &str| entry(name).zip(entry(other)).is_some_and(|(one, other)| is_same_entry(&one, &other));
-        let is_listed = || -> io::Result<bool> { Ok(dir.entries()?.flatten().any(|entry| entry.file_name() == name)) };
+        let is_listed = || listings.has(&dir, way.parent().unwrap_or(way), name);
         if is_misspelled(name, is_same, is_listed)? {
             return Ok(Some(name));
         }
@@ -67,7 +93,23 @@ mod tests {
         std::fs::hard_link(dir.path().join("Deep/a.txt"), dir.path().join("Deep/A.TXT")).unwrap();
         let root = Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).unwrap();
         for name in ["Deep", "Deep/a.txt", "Deep/A.TXT", "Deep/ä", "Deep/1"] {
-            assert_eq!(misspelled_part(&root, Path::new(name)).unwrap(), None, "{name}");
+            assert_eq!(misspelled_part(&root, Path::new(name), &Listings::default()).unwrap(), None, "{name}");
         }
+    }
+
+    /// A file may import thousands of others from a directory with many entries. The control: a new listing.
+    #[test]
+    fn directory_is_listed_once_for_many_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).unwrap();
+        let found = |name: &'static str, listings: &Listings| {
+            // As on a file system that ignores case, the name opens the same file in capitals.
+            std::fs::write(dir.path().join(name), "").unwrap();
+            std::fs::hard_link(dir.path().join(name), dir.path().join(name.to_uppercase())).unwrap();
+            misspelled_part(&root, Path::new(name), listings).unwrap()
+        };
+        let listings = Listings::default();
+        assert_eq!(["a", "b"].map(|name| found(name, &listings)), [None, Some("b")]);
+        assert_eq!(found("c", &Listings::default()), None);
     }
 }
