@@ -24,6 +24,8 @@ mod drill;
 mod events;
 #[path = "nodes/history.rs"]
 mod history;
+#[path = "nodes/page.rs"]
+mod page;
 #[path = "nodes/proxy.rs"]
 mod proxy;
 #[path = "nodes/routing.rs"]

@@ -50,7 +50,7 @@ mod queue;
 mod refusals;
 pub(crate) mod restores;
 mod runs;
-mod sessions;
+pub(crate) mod sessions;
 mod store;
 mod tasks;
 mod transcripts;

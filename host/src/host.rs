@@ -43,6 +43,8 @@ pub struct HostOptions {
     pub home: Option<String>,
     /// True if the host serves until it is stopped; false if it ends with its runs.
     pub stays: bool,
+    /// True if the host serves one of several shards. Its page then loads the count of all approvals from `/asks`.
+    pub is_shard: bool,
     /// Storage of tool options that the page edits.
     pub settings: Option<Arc<dyn Settings>>,
     /// Source of slash commands for inputs with `expand`. Without it, such inputs are sent unchanged.
@@ -65,6 +67,7 @@ impl Default for HostOptions {
             open: OpenOptions::agent("general"),
             home: None,
             stays: false,
+            is_shard: false,
             settings: None,
             commands: None,
             warnings: None,

@@ -50,5 +50,6 @@ pub use host::{Host, HostOptions};
 pub use imports::open_regular;
 pub use json::Json;
 pub use local::Local;
+pub use page::shards::{PageList, PartUpdate, ShardedPage};
 pub use reads::ReadPermits;
 pub use shared_by_key::SharedByKey;

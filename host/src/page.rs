@@ -33,6 +33,7 @@ mod options;
 mod replay;
 mod restore;
 mod sessions;
+pub(crate) mod shards;
 mod timeline;
 mod transcript;
 mod tree;
@@ -47,6 +48,9 @@ pub(crate) fn router() -> Router<Host> {
         .route("/open", post(actions::open))
         .route("/approvals", get(approvals::page))
         .route("/live/approvals", get(approvals::live))
+        .route("/asks", get(approvals::count))
+        .route("/parts/{list}", get(shards::part))
+        .route("/parts/{list}/live", get(shards::live))
         .route("/s/{id}", get(transcript::page))
         .route("/s/{id}/live", get(transcript::live))
         .route("/s/{id}/send", post(actions::send))
@@ -92,15 +96,26 @@ struct PageFrame {
     tab: &'static str,
     /// Number of calls that wait for an approval.
     asks: usize,
+    /// True if the browser loads that number, because it covers several shards.
+    loads_asks: bool,
     /// The host's clock, by which the browser counts down; 0 if unknown.
     now_ms: i64,
 }
 
 impl PageFrame {
     async fn new(host: &Host, title: impl Into<String>, nav: &'static str) -> Self {
-        // The view itself reports errors of the store.
-        let asks = host.runtime().waiting_calls().await.map_or(0, |asks| asks.len());
-        Self { title: title.into(), nav, tab: "", asks, now_ms: host.runtime().now_ms() }
+        let loads_asks = host.options().is_shard;
+        let asks = match loads_asks {
+            true => 0,
+            // The view itself reports errors of the store.
+            false => host.runtime().waiting_calls().await.map_or(0, |asks| asks.len()),
+        };
+        Self { title: title.into(), nav, tab: "", asks, loads_asks, now_ms: host.runtime().now_ms() }
+    }
+
+    /// Returns the frame of a view of several shards.
+    fn of_shards(title: &str, nav: &'static str) -> Self {
+        Self { title: title.to_owned(), nav, tab: "", asks: 0, loads_asks: true, now_ms: 0 }
     }
 
     async fn of_session(host: &Host, title: impl Into<String>, tab: &'static str) -> Self {
@@ -152,7 +167,7 @@ struct RefusalPage<'a> {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let frame = PageFrame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0, now_ms: 0 };
+        let frame = PageFrame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0, loads_asks: false, now_ms: 0 };
         let page = RefusalPage { frame, problem: &self.0 };
         let mut response = match page.render() {
             Ok(html) => self.0.with_body(Html(html)),

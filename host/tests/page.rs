@@ -8,6 +8,7 @@ mod compaction;
 #[cfg(unix)]
 mod files;
 mod options;
+mod shards;
 mod transcript;
 mod tree;
 mod views;
@@ -116,7 +117,7 @@ async fn untitled_session_is_named_by_its_agent() {
 #[tokio::test]
 async fn session_list_is_updated_when_a_session_opens() {
     let (host, app) = hosted().await;
-    let mut stream = Stream::open(&app, "/live/sessions?q=&state=&workspace=&page=0").await;
+    let mut stream = Stream::open(&app, "/live/sessions?q=&state=&workspace=").await;
     let first = stream.next().await;
     assert!(first.starts_with("<hx-partial hx-target=\"#list\" hx-swap=\"innerMorph\">"), "{first}");
     let id = open_and_finish(&app, "a new one").await;

@@ -33,7 +33,8 @@ const GROUPS: [ScopeGroup; 6] = [
          GET /v1/sessions/{id}/records, GET /v1/sessions/{id}/runs/{run}, GET /v1/sessions/{id}/transcript, \
          GET /v1/sessions/{id}/usage, GET /v1/sessions/{id}/warnings, GET /v1/tasks/get/{id}, POST /v1/tasks/list, \
          GET /v1/trees/{id}, GET /v1/trees/{id}/events, GET /v1/trees/{id}/worktrees, GET /v1/workers, GET /, \
-         GET /live/sessions, GET /approvals, GET /live/approvals, GET /s/{id}, GET /s/{id}/live, GET /s/{id}/tree, \
+         GET /live/sessions, GET /approvals, GET /live/approvals, GET /asks, GET /parts/{list}, GET /parts/{list}/live, \
+         GET /s/{id}, GET /s/{id}/live, GET /s/{id}/tree, \
          GET /s/{id}/kids, GET /s/{id}/live/tree, GET /s/{id}/timeline, GET /s/{id}/timeline/chart, GET /s/{id}/replay, \
          GET /s/{id}/replay/at, GET /s/{id}/branches, GET /s/{id}/usage, GET /usage, GET /agents, GET /options",
         &[TokenScope::Read, TokenScope::Act, TokenScope::Admin],

@@ -25,7 +25,7 @@ use crate::forward::{ForwardPermits, NoAnswer, forward};
 use crate::merge;
 use crate::node::Node;
 use places::SessionShards;
-pub(crate) use target::Merge;
+pub(crate) use target::{Merge, SharedView};
 use target::{RequestTarget, RouteQuery};
 
 mod places;
@@ -124,18 +124,14 @@ impl Gateway {
                 "`shard` and `label` were both given: a shard has at most one label. Leave one out",
             )),
             Some(shard) if self.shards().contains(&shard) => {
+                // A forwarded request asks one shard.
+                if let (RequestTarget::Page(view), false) = (buffered.target(), buffered.forwarded) {
+                    return merge::page::answer(self, view, Some(shard), buffered).await;
+                }
                 let choice = self.check_key(&shard, &buffered).await?;
                 let mut answer = self.create_in_shard(&shard, &buffered, choice).await?;
-                // The cookie makes a browser stay with the shard that it chose last.
-                if buffered.parts.method == Method::GET
-                    && target::is_page(buffered.parts.uri.path())
-                    && !buffered.forwarded
-                {
-                    let cookie = format!("{}={shard}; HttpOnly; SameSite=Strict; Path=/", target::COOKIE);
-                    if let Ok(cookie) = HeaderValue::try_from(cookie) {
-                        answer.headers_mut().append(header::SET_COOKIE, cookie);
-                    }
-                }
+                let cookie = target::cookie(&buffered.parts, &shard).filter(|_| !buffered.forwarded);
+                answer.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
                 Ok(answer)
             }
             Some(shard) => Err(no_shard(&shard, &self.shards())),
@@ -185,6 +181,7 @@ impl Gateway {
                 answer
             }
             RequestTarget::Merged(of) => merge::answer(self, of, request).await,
+            RequestTarget::Page(view) => merge::page::answer(self, view, None, request).await,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Merges the answers of all shards: lists, events and metrics.
+//! Merges the answers of all shards: lists, views of the page, events and metrics.
 
 use axum::body;
 use axum::http::{HeaderValue, StatusCode};
@@ -15,6 +15,7 @@ mod events;
 mod json_parts;
 mod list;
 mod metrics;
+pub(crate) mod page;
 
 /// Header of an answer that lacks shards, with their names.
 const MISSING_SHARDS: &str = "subtend-missing-shards";

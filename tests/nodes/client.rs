@@ -33,12 +33,17 @@ impl NodeClient {
     }
 
     pub(crate) fn open(&self, port: u16, request: &str, headers: &str, body: &str) -> Result<Streamed> {
+        self.open_as(port, request, &format!("content-type: application/json\r\n{headers}"), body)
+    }
+
+    /// As [`Self::open`], without a type of the body.
+    pub(crate) fn open_as(&self, port: u16, request: &str, headers: &str, body: &str) -> Result<Streamed> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
         let (length, token) = (body.len(), &self.token);
         let head = format!(
             "{request} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
-             content-type: application/json\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+             content-length: {length}\r\n{headers}\r\n{body}"
         );
         stream.write_all(head.as_bytes())?;
         let mut reader = BufReader::new(stream);

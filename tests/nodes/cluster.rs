@@ -173,7 +173,7 @@ impl Cluster {
         self.nodes[number].child = Some(command.spawn().unwrap());
     }
 
-    fn ready_file(&self, number: usize) -> PathBuf {
+    pub(crate) fn ready_file(&self, number: usize) -> PathBuf {
         self.path(&format!("{}.ready", self.nodes[number].name))
     }
 

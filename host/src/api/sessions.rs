@@ -154,14 +154,16 @@ impl SessionFilter {
     /// Returns the last row of the previous page.
     fn after_cursor(&self) -> Result<Option<(i64, SessionId)>, Problem> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
-        let read = || {
-            let (ms, id) = cursor.split_once('.')?;
-            Some((ms.parse().ok()?, id.parse().ok()?))
-        };
         let bad =
             || Problem::malformed(format!("invalid cursor {cursor:?}: give `next` of the previous page unchanged"));
-        read().map(Some).ok_or_else(bad)
+        parse_cursor(cursor).map(Some).ok_or_else(bad)
     }
+}
+
+/// Reads the position of a row: time of creation, and id.
+pub(crate) fn parse_cursor(cursor: &str) -> Option<(i64, SessionId)> {
+    let (ms, id) = cursor.split_once('.')?;
+    Some((ms.parse().ok()?, id.parse().ok()?))
 }
 
 /// Lists sessions, newest first.

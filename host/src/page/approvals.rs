@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::{Html, Response};
+use serde::{Deserialize, Serialize};
 use subtend_session::ids::SessionId;
 use subtend_tools::escape::exact;
 
@@ -43,31 +44,71 @@ struct Ask {
 #[template(path = "approvals.html")]
 struct ApprovalsPage {
     frame: PageFrame,
+    stream: String,
     cards: String,
 }
 
-/// Returns the cards of the waiting calls, oldest first, and the number of all waiting calls. With `only`, the cards are those of that
-/// session.
-pub(super) async fn cards(host: &Host, only: Option<SessionId>) -> Result<(String, usize), Problem> {
-    let mut waiting = host.runtime().waiting_calls().await?;
-    let all = waiting.len();
-    waiting.retain(|asked| only.is_none_or(|only| asked.session == only));
-    let mut bytes = 0_usize;
-    // A card that does not fit is dropped at once, like all after it.
-    let cards = approvals::read_open(host, &waiting, |open| {
-        let card = (bytes <= MAX_CARDS_BYTES).then(|| card(&open)).unwrap_or_default();
-        bytes = bytes.saturating_add(card.len());
-        if bytes <= MAX_CARDS_BYTES { card } else { String::new() }
-    })?;
-    let shown = cards.iter().filter(|card| !card.is_empty()).count();
-    let mut html = cards.concat();
-    if shown < cards.len() {
-        let left = words::count(cards.len().saturating_sub(shown) as u64, "further call");
+/// A host's cards. With several shards, parts of different hosts are joined.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct ApprovalsPart {
+    /// The oldest calls first.
+    cards: Vec<String>,
+    /// Number of calls that are too long to be shown together.
+    left_out: usize,
+    /// Number of all waiting calls.
+    all: usize,
+    pub(super) now_ms: i64,
+}
+
+impl ApprovalsPart {
+    /// Reads the cards of the waiting calls; with `only`, those of that session.
+    pub(super) async fn read(host: &Host, only: Option<SessionId>) -> Result<Self, Problem> {
+        let mut waiting = host.runtime().waiting_calls().await?;
+        let mut part = Self { all: waiting.len(), now_ms: host.runtime().now_ms(), ..Self::default() };
+        waiting.retain(|asked| only.is_none_or(|only| asked.session == only));
+        let mut bytes = 0_usize;
+        // A card that does not fit is dropped at once, like all after it.
+        approvals::read_open(host, &waiting, |open| {
+            let card = if part.left_out == 0 { card(&open) } else { String::new() };
+            bytes = bytes.saturating_add(card.len());
+            match bytes <= MAX_CARDS_BYTES && part.left_out == 0 {
+                true => part.cards.push(card),
+                false => part.left_out = part.left_out.saturating_add(1),
+            }
+        })?;
+        Ok(part)
+    }
+}
+
+/// Returns the HTML of the cards of all parts, as far as it is short enough, and the number of all waiting calls.
+pub(super) fn cards(parts: &[&ApprovalsPart]) -> (String, usize) {
+    let mut html = String::new();
+    let mut left_out: usize = parts.iter().map(|part| part.left_out).sum();
+    for card in parts.iter().flat_map(|part| &part.cards) {
+        match html.len().saturating_add(card.len()) <= MAX_CARDS_BYTES {
+            true => html.push_str(card),
+            false => left_out = left_out.saturating_add(1),
+        }
+    }
+    if left_out > 0 {
+        let left = words::count(left_out as u64, "further call");
         let note =
             ["<p class=\"dim\">Too long to be shown here: ", &left, ". <code>subtend approvals</code> lists all.</p>"];
         html.push_str(&note.concat());
     }
-    Ok((html, all))
+    (html, parts.iter().map(|part| part.all).sum())
+}
+
+/// Returns the page around the cards of these parts; `query` names the only shard, if any.
+pub(super) fn page_of(
+    frame: PageFrame,
+    query: &str,
+    parts: &[&ApprovalsPart],
+    cards: String,
+) -> Result<Html<String>, Refusal> {
+    let now_ms = parts.iter().map(|part| part.now_ms).max().unwrap_or_default();
+    html(&ApprovalsPage { frame: PageFrame { now_ms, ..frame }, stream: format!("/live/approvals{query}"), cards })
 }
 
 /// Returns the card of a call. One that is too long has the beginning of its arguments, and no button that approves it.
@@ -108,24 +149,38 @@ impl Ask {
 }
 
 pub(super) fn badge(asks: usize) -> Fragment {
-    let shown = if asks == 0 { String::new() } else { asks.to_string() };
-    Fragment::new("asks", shown, Swap::Inner)
+    Fragment::new("asks", count_text(asks), Swap::Inner)
+}
+
+fn count_text(asks: usize) -> String {
+    if asks == 0 { String::new() } else { asks.to_string() }
 }
 
 pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refusal> {
-    let (cards, _) = cards(&host, None).await?;
-    html(&ApprovalsPage { frame: PageFrame::new(&host, "Approvals", "approvals").await, cards })
+    let part = ApprovalsPart::read(&host, None).await?;
+    let (cards, _) = cards(&[&part]);
+    page_of(PageFrame::new(&host, "Approvals", "approvals").await, "", &[&part], cards)
+}
+
+/// Returns the fragments of a view of these parts.
+pub(super) fn fragments(parts: &[&ApprovalsPart]) -> Vec<Fragment> {
+    let (cards, all) = cards(parts);
+    vec![Fragment::new("cards", cards, Swap::Inner), badge(all)]
 }
 
 struct LiveApprovals;
 
 impl live::LiveView for LiveApprovals {
     async fn changed(&mut self, host: &Host, _: &Changes) -> Result<Vec<Fragment>, Problem> {
-        let (cards, all) = cards(host, None).await?;
-        Ok(vec![Fragment::new("cards", cards, Swap::Inner), badge(all)])
+        Ok(fragments(&[&ApprovalsPart::read(host, None).await?]))
     }
 }
 
 pub(super) async fn live(State(host): State<Host>) -> Response {
     live::follow(&host, None, LiveApprovals)
+}
+
+/// Returns the number of calls that wait for an approval; an empty text for zero.
+pub(super) async fn count(State(host): State<Host>) -> Result<Html<String>, Refusal> {
+    Ok(Html(count_text(host.runtime().approvals().await?.len())))
 }

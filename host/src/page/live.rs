@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::reads;
 
 /// Time for which changes are collected before they are sent.
-const COLLECT_TIME: Duration = Duration::from_millis(80);
+pub(super) const COLLECT_TIME: Duration = Duration::from_millis(80);
 /// Number of messages buffered between a view and its connection. A slow browser delays only its own view.
 const BUFFERED_MESSAGES: usize = 4;
 /// Maximum size in bytes of the shown part of an answer in progress.
@@ -59,6 +59,8 @@ pub(super) enum Swap {
     Inner,
     /// Appended to the children of the element.
     Append,
+    /// Not swapped: the message is for another node.
+    Bare,
 }
 
 impl Fragment {
@@ -72,6 +74,7 @@ impl Fragment {
             Swap::Outer => "outerMorph",
             Swap::Inner => "innerMorph",
             Swap::Append => "beforeend",
+            Swap::Bare => return into.push_str(&self.html),
         };
         let Self { id, html, .. } = self;
         // Writing to a string does not fail.
@@ -129,7 +132,7 @@ async fn pump(
         (changes.all, changes.sessions) = (false, BTreeSet::new());
         let message = message(&mut known, &fragments);
         if !message.is_empty() {
-            let sent = Sent::default().data(message.replace('\r', "&#13;"));
+            let sent = event(&message);
             let sent = match view.id() {
                 Some(id) => sent.id(id),
                 None => sent,
@@ -168,8 +171,13 @@ async fn pump(
     }
 }
 
+/// Returns the event of a message.
+pub(super) fn event(message: &str) -> Sent {
+    Sent::default().data(message.replace('\r', "&#13;"))
+}
+
 /// Returns one message with the fragments that differ from those sent before.
-fn message(known: &mut BTreeMap<String, u64>, fragments: &[Fragment]) -> String {
+pub(super) fn message(known: &mut BTreeMap<String, u64>, fragments: &[Fragment]) -> String {
     let mut message = String::new();
     for fragment in fragments {
         let mut hasher = DefaultHasher::new();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use askama::Template;
 use axum::extract::State;
 use axum::response::{Html, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use subtend_actors::Runtime;
 use subtend_actors::history::History;
 use subtend_journal::ReadError;
@@ -20,14 +20,18 @@ use super::extract::Query;
 use super::live::{self, Changes, Fragment, Swap};
 use super::words::{self, StateLabel};
 use super::{PageFrame, Refusal, html, render_fragment, title_or_name};
+use crate::api::sessions::parse_cursor;
 use crate::host::Host;
 use crate::problem::Problem;
 
 const PAGE_SIZE: usize = 50;
 /// Number of newest root sessions whose workspaces and models are suggested for a new session.
-const MAX_SUGGESTED: usize = 500;
+pub(super) const MAX_SUGGESTED: usize = 500;
 /// Number of last records that are read of a waiting run. Only inputs follow the record that parks it.
 const LAST_RECORDS: u16 = 64;
+
+/// Position of a row: time of creation, and id. Newer rows are greater.
+type ListKey = (i64, SessionId);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -38,7 +42,23 @@ pub(super) struct SessionsQuery {
     workspace: String,
     /// Present if children are listed too.
     all: Option<String>,
-    page: usize,
+    /// Key of a row: the page has the next older rows.
+    older: Option<String>,
+    /// Key of a row: the page has the next newer rows.
+    newer: Option<String>,
+    /// Number of sessions whose workspaces and models a part suggests.
+    pub(super) suggest: usize,
+    /// The only shard that is listed. The gateway of nodes reads it from the address.
+    #[serde(skip)]
+    pub(super) shard: Option<String>,
+}
+
+/// Where a page of the list begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListStart {
+    Newest,
+    Before(ListKey),
+    After(ListKey),
 }
 
 impl SessionsQuery {
@@ -57,14 +77,52 @@ impl SessionsQuery {
             && (q.is_empty() || has(&head.title) || has(&head.agent) || id.to_string().starts_with(&q))
     }
 
-    fn query(&self, page: usize) -> String {
-        let encoded = |text: &str| askama::filters::urlencode(text).map(|text| text.to_string()).unwrap_or_default();
+    /// Returns where the page begins.
+    ///
+    /// # Errors
+    /// [`Problem`] for a key that no page has.
+    fn start(&self) -> Result<ListStart, Problem> {
+        let key = |text: &str| {
+            let bad = || Problem::malformed(format!("invalid position {text:?}: begin at the first page"));
+            parse_cursor(text).ok_or_else(bad)
+        };
+        match (&self.older, &self.newer) {
+            (Some(older), _) => key(older).map(ListStart::Before),
+            (None, Some(newer)) => key(newer).map(ListStart::After),
+            (None, None) => Ok(ListStart::Newest),
+        }
+    }
+
+    /// Returns the query of this page.
+    pub(super) fn query(&self) -> String {
+        let position = match (&self.older, &self.newer) {
+            (Some(older), _) => format!("&older={}", encoded(older)),
+            (None, Some(newer)) => format!("&newer={}", encoded(newer)),
+            (None, None) => String::new(),
+        };
+        self.filter_query() + &position
+    }
+
+    /// Returns the query of other resources that the only shard answers, with its question mark.
+    pub(super) fn shard_query(&self) -> String {
+        self.shard.as_ref().map_or_else(String::new, |shard| format!("?shard={}", encoded(shard)))
+    }
+
+    /// Returns the query of the first page.
+    fn filter_query(&self) -> String {
         let all = if self.all.is_some() { "&all=on" } else { "" };
+        let shard = self.shard.as_ref().map_or_else(String::new, |shard| format!("&shard={}", encoded(shard)));
         let (q, state, workspace) = (encoded(&self.q), encoded(&self.state), encoded(&self.workspace));
-        format!("q={q}&state={state}&workspace={workspace}{all}&page={page}")
+        format!("q={q}&state={state}&workspace={workspace}{all}{shard}")
     }
 }
 
+fn encoded(text: &str) -> String {
+    askama::filters::urlencode(text).map(|text| text.to_string()).unwrap_or_default()
+}
+
+#[derive(Template)]
+#[template(path = "session_row.html")]
 struct SessionRow {
     id: SessionId,
     short: String,
@@ -77,10 +135,39 @@ struct SessionRow {
     updated: String,
 }
 
+/// A rendered row with its position.
+#[derive(Debug, Serialize, Deserialize)]
+struct ListedSession {
+    created_ms: i64,
+    id: SessionId,
+    html: String,
+}
+
+impl ListedSession {
+    fn key(&self) -> ListKey {
+        (self.created_ms, self.id)
+    }
+}
+
+/// A host's part of the page. With several shards, parts of different hosts are merged.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct SessionsPart {
+    /// Newest first.
+    rows: Vec<ListedSession>,
+    /// True if the host has more rows in the direction of the page.
+    more: bool,
+    workspaces: BTreeSet<String>,
+    models: BTreeSet<String>,
+    agents: BTreeSet<String>,
+    default_agent: String,
+    now_ms: i64,
+}
+
 #[derive(Template)]
 #[template(path = "sessions_list.html")]
-struct SessionList {
-    rows: Vec<SessionRow>,
+struct SessionList<'a> {
+    rows: Vec<&'a ListedSession>,
     /// The query of the previous page.
     before: Option<String>,
     /// The query of the next page.
@@ -89,13 +176,16 @@ struct SessionList {
 
 #[derive(Template)]
 #[template(path = "sessions.html")]
-struct SessionsPage {
+struct SessionsPage<'a> {
     frame: PageFrame,
-    filter: SessionsQuery,
-    workspaces: BTreeSet<String>,
-    models: BTreeSet<String>,
-    agents: Vec<String>,
-    default_agent: String,
+    filter: &'a SessionsQuery,
+    /// The shards of which one can be chosen.
+    shards: &'a [String],
+    workspaces: BTreeSet<&'a String>,
+    models: BTreeSet<&'a String>,
+    agents: BTreeSet<&'a String>,
+    default_agent: &'a str,
+    open: String,
     stream: String,
     list: String,
 }
@@ -123,12 +213,12 @@ fn limited(runtime: &Runtime, id: SessionId, head: &Head) -> Option<String> {
 }
 
 /// Returns workspaces and models of the newest root sessions, as suggestions for a new session.
-fn suggestions(host: &Host) -> Result<[BTreeSet<String>; 2], ReadError> {
+fn suggestions(host: &Host, most: usize) -> Result<[BTreeSet<String>; 2], ReadError> {
     let runtime = host.runtime();
     let mut roots = runtime.journal().heads()?;
     roots.retain(|(_, head)| head.parent.is_none() && !head.deleted);
     roots.sort_by_key(|(id, head)| Reverse((head.created_ms, *id)));
-    let records = roots.into_iter().take(MAX_SUGGESTED).filter_map(|(id, _)| created(runtime, id));
+    let records = roots.into_iter().take(most).filter_map(|(id, _)| created(runtime, id));
     let (workspaces, models): (BTreeSet<_>, BTreeSet<_>) =
         records.map(|record| (record.workspace.to_string(), record.model.to_string())).unzip();
     let options = host.options();
@@ -147,50 +237,127 @@ fn is_script(model: &str) -> bool {
     model.starts_with("scripted:")
 }
 
-impl SessionList {
-    fn read(runtime: &Runtime, filter: &SessionsQuery) -> Result<Self, ReadError> {
-        let heads = runtime.journal().heads()?;
-        let mut heads: Vec<_> = heads.into_iter().filter(|(id, head)| filter.matches(*id, head)).collect();
-        heads.sort_by_key(|(id, head)| Reverse((head.created_ms, *id)));
-        let row = |(id, head): (SessionId, Head)| SessionRow {
-            id,
-            short: head.short.to_string(),
-            agent: head.agent.to_string(),
-            title: title_or_name(100, &head.title, &head.agent, &head.short),
-            state: StateLabel::of(head.state, head.last_outcome),
-            limited: limited(runtime, id, &head),
-            workspace: workspace(runtime, id).unwrap_or_default(),
-            updated: words::utc_text(head.updated_ms),
+impl SessionsPart {
+    /// Reads the rows of a page.
+    pub(super) fn read_rows(runtime: &Runtime, filter: &SessionsQuery) -> Result<Self, Problem> {
+        let start = filter.start()?;
+        let is_within = |key: ListKey| match start {
+            ListStart::Newest => true,
+            ListStart::Before(end) => key < end,
+            ListStart::After(end) => key > end,
         };
-        let rows = heads.into_iter().map(row);
-        let mut rows = rows.filter(|row| filter.workspace.is_empty() || filter.workspace == row.workspace);
-        let from = filter.page.saturating_mul(PAGE_SIZE);
-        let shown: Vec<_> = rows.by_ref().skip(from).take(PAGE_SIZE).collect();
+        let is_shown = |id: SessionId, head: &Head| filter.matches(id, head) && is_within((head.created_ms, id));
+        let heads = runtime.journal().heads()?;
+        let mut heads: Vec<_> = heads.into_iter().filter(|(id, head)| is_shown(*id, head)).collect();
+        heads.sort_by_key(|(id, head)| Reverse((head.created_ms, *id)));
+        let is_upward = matches!(start, ListStart::After(_));
+        if is_upward {
+            heads.reverse();
+        }
+        let row = |(id, head): (SessionId, Head)| {
+            let workspace = workspace(runtime, id).unwrap_or_default();
+            let is_shown = filter.workspace.is_empty() || filter.workspace == workspace;
+            is_shown.then(|| ListedSession {
+                created_ms: head.created_ms,
+                id,
+                html: render_fragment(&SessionRow {
+                    id,
+                    short: head.short.to_string(),
+                    agent: head.agent.to_string(),
+                    title: title_or_name(100, &head.title, &head.agent, &head.short),
+                    state: StateLabel::of(head.state, head.last_outcome),
+                    limited: limited(runtime, id, &head),
+                    workspace,
+                    updated: words::utc_text(head.updated_ms),
+                }),
+            })
+        };
+        let mut rows: Vec<_> = heads.into_iter().filter_map(row).take(PAGE_SIZE + 1).collect();
+        let more = rows.len() > PAGE_SIZE;
+        rows.truncate(PAGE_SIZE);
+        if is_upward {
+            rows.reverse();
+        }
+        Ok(Self { rows, more, ..Self::default() })
+    }
+
+    /// Reads the rows of a page, and what can be chosen for a new session.
+    pub(super) fn read(host: &Host, filter: &SessionsQuery) -> Result<Self, Problem> {
+        let runtime = host.runtime();
+        let [workspaces, models] = suggestions(host, filter.suggest.min(MAX_SUGGESTED))?;
         Ok(Self {
-            rows: shown,
-            before: filter.page.checked_sub(1).map(|page| filter.query(page)),
-            next: rows.next().map(|_| filter.query(filter.page.saturating_add(1))),
+            workspaces,
+            models,
+            agents: runtime.agents().iter().map(ToString::to_string).collect(),
+            default_agent: host.options().open.agent.to_string(),
+            now_ms: runtime.now_ms(),
+            ..Self::read_rows(runtime, filter)?
         })
     }
+}
+
+impl<'a> SessionList<'a> {
+    /// Merges the rows of all hosts. Each has the rows of its own that are nearest to the start of the page.
+    fn merge(filter: &SessionsQuery, parts: &[&'a SessionsPart]) -> Result<Self, Problem> {
+        let start = filter.start()?;
+        let mut rows: Vec<&ListedSession> = parts.iter().flat_map(|part| &part.rows).collect();
+        rows.sort_by_key(|row| Reverse(row.key()));
+        let has_more = rows.len() > PAGE_SIZE || parts.iter().any(|part| part.more);
+        let (edge, has_before, has_next) = match start {
+            ListStart::Newest => (None, false, has_more),
+            ListStart::Before(key) => (Some(key), true, has_more),
+            ListStart::After(key) => (Some(key), has_more, true),
+        };
+        match start {
+            ListStart::Newest | ListStart::Before(_) => rows.truncate(PAGE_SIZE),
+            ListStart::After(_) => drop(rows.drain(..rows.len().saturating_sub(PAGE_SIZE))),
+        }
+        let link = |name: &str, row: Option<&&ListedSession>| {
+            let (ms, id) = row.map(|row| row.key()).or(edge)?;
+            Some(format!("{}&{name}={ms}.{id}", filter.filter_query()))
+        };
+        let before = has_before.then(|| link("newer", rows.first())).flatten();
+        let next = has_next.then(|| link("older", rows.last())).flatten();
+        Ok(Self { rows, before, next })
+    }
+}
+
+/// Returns the list of a page that consists of these parts.
+pub(super) fn list(filter: &SessionsQuery, parts: &[&SessionsPart]) -> Result<String, Problem> {
+    Ok(render_fragment(&SessionList::merge(filter, parts)?))
+}
+
+/// Returns the page around a list.
+pub(super) fn page_of(
+    frame: PageFrame,
+    filter: &SessionsQuery,
+    shards: &[String],
+    parts: &[&SessionsPart],
+    list: String,
+) -> Result<Html<String>, Refusal> {
+    let now_ms = parts.iter().map(|part| part.now_ms).max().unwrap_or_default();
+    html(&SessionsPage {
+        frame: PageFrame { now_ms, ..frame },
+        shards,
+        workspaces: parts.iter().flat_map(|part| &part.workspaces).collect(),
+        models: parts.iter().flat_map(|part| &part.models).collect(),
+        agents: parts.iter().flat_map(|part| &part.agents).collect(),
+        default_agent: parts.first().map_or("", |part| part.default_agent.as_str()),
+        open: format!("/open{}", filter.shard_query()),
+        stream: format!("/live/sessions?{}", filter.query()),
+        list,
+        filter,
+    })
 }
 
 pub(super) async fn page(
     State(host): State<Host>,
     Query(filter): Query<SessionsQuery>,
 ) -> Result<Html<String>, Refusal> {
-    let runtime = host.runtime();
-    let list = SessionList::read(runtime, &filter)?;
-    let [workspaces, models] = suggestions(&host)?;
-    html(&SessionsPage {
-        frame: PageFrame::new(&host, "Sessions", "sessions").await,
-        workspaces,
-        models,
-        agents: runtime.agents().iter().map(ToString::to_string).collect(),
-        default_agent: host.options().open.agent.to_string(),
-        stream: format!("/live/sessions?{}", filter.query(filter.page)),
-        list: render_fragment(&list),
-        filter,
-    })
+    let filter = SessionsQuery { suggest: MAX_SUGGESTED, ..filter };
+    let part = SessionsPart::read(&host, &filter)?;
+    let frame = PageFrame::new(&host, "Sessions", "sessions").await;
+    page_of(frame, &filter, &[], &[&part], list(&filter, &[&part])?)
 }
 
 /// Sends the list again whenever a session changes.
@@ -198,8 +365,8 @@ struct LiveSessions(SessionsQuery);
 
 impl live::LiveView for LiveSessions {
     async fn changed(&mut self, host: &Host, _: &Changes) -> Result<Vec<Fragment>, Problem> {
-        let list = SessionList::read(host.runtime(), &self.0)?;
-        Ok(vec![Fragment::new("list", render_fragment(&list), Swap::Inner)])
+        let part = SessionsPart::read_rows(host.runtime(), &self.0)?;
+        Ok(vec![Fragment::new("list", list(&self.0, &[&part])?, Swap::Inner)])
     }
 }
 

@@ -16,7 +16,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{Lane, Record};
 use subtend_session::state::Phase;
 
-use super::approvals;
+use super::approvals::{self, ApprovalsPart};
 use super::entries::{self, Item, NewestItems};
 use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
@@ -144,7 +144,8 @@ impl TranscriptRead {
             Err(_) => Some(WorktreeLine { state: worktree::damaged(), branch: String::new() }),
         };
         let transcript = transcript(host, id, None)?;
-        let (asks, all_asks) = approvals::cards(host, Some(id)).await?;
+        let asks = ApprovalsPart::read(host, Some(id)).await?;
+        let (asks, all_asks) = approvals::cards(&[&asks]);
         Ok(Self {
             head: render_fragment(&ConversationHead::new(host, &transcript, worktree)?),
             newest: entries::newest(runtime, &transcript, &alternatives, most),
@@ -369,10 +370,11 @@ impl live::LiveView for LiveTranscript {
             fragments.extend([
                 Fragment::new("head", read.head, Swap::Inner),
                 Fragment::new("approvals", read.asks, Swap::Inner),
-                approvals::badge(read.all_asks),
                 Fragment::new("queue", read.queue, Swap::Inner),
                 Fragment::new("kids", read.children, Swap::Inner),
             ]);
+            // With several shards, the browser loads the count of all.
+            fragments.extend((!host.options().is_shard).then(|| approvals::badge(read.all_asks)));
             self.seen = read.seen;
         }
         fragments.push(Fragment::new("streaming", streaming(changes.partials.get(&id)), Swap::Inner));

@@ -1,8 +1,9 @@
 //! Determines the target of a request from its method and address.
 
-use axum::http::{HeaderMap, Method, Uri, header, request};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header, request};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
+use subtend_host::PageList;
 use subtend_session::ids::SessionId;
 use uuid::Uuid;
 
@@ -14,6 +15,8 @@ pub(super) enum RequestTarget {
     New(&'static str),
     /// All shards, with one merged answer.
     Merged(Merge),
+    /// A view of the page that covers all shards.
+    Page(SharedView),
     /// All shards, each of which carries out the request.
     AllShards,
     /// Any shard.
@@ -31,6 +34,15 @@ pub(crate) enum Merge {
     Metrics,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SharedView {
+    List(PageList),
+    /// The stream of a list.
+    Live(PageList),
+    /// The number of calls that wait for an approval.
+    Asks,
+}
+
 impl RequestTarget {
     pub(super) fn of(parts: &request::Parts) -> Self {
         let segments: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
@@ -45,6 +57,12 @@ impl RequestTarget {
             ["v1", "approvals"] => Self::Merged(Merge::Approvals),
             ["v1", "events"] => Self::Merged(Merge::Events),
             ["metrics"] => Self::Merged(Merge::Metrics),
+            [""] if get => Self::Page(SharedView::List(PageList::Sessions)),
+            ["approvals"] if get => Self::Page(SharedView::List(PageList::Approvals)),
+            ["live", "sessions"] if get => Self::Page(SharedView::Live(PageList::Sessions)),
+            ["live", "approvals"] if get => Self::Page(SharedView::Live(PageList::Approvals)),
+            ["asks"] if get => Self::Page(SharedView::Asks),
+            ["open"] if !get => Self::New("session"),
             // Calls of a worker are leased by the node that the worker connects to.
             ["v1", "workers", ..] => Self::ThisNode,
             // Every host has its own registry of agents.
@@ -95,6 +113,8 @@ impl RouteQuery {
         let mut rest = Vec::new();
         for pair in query.split('&') {
             match pair.split_once('=') {
+                // A form sends the field also if no shard is chosen.
+                Some(("shard", "")) if matches!(target, RequestTarget::Page(_)) => {}
                 Some(("shard", shard)) => wanted.shard = Some(decode(shard)),
                 Some(("label", label)) if labelled => wanted.label = Some(decode(label)),
                 Some(("partial", "true")) if listed => wanted.partial = true,
@@ -114,7 +134,7 @@ pub(super) fn with_shard(uri: &Uri, shard: &str) -> Uri {
 }
 
 /// Name of the cookie with the shard that a browser chose last.
-pub(super) const COOKIE: &str = "subtend_shard";
+const COOKIE: &str = "subtend_shard";
 
 /// Returns the shard that a browser chose last.
 pub(super) fn chosen_shard(headers: &HeaderMap) -> Option<String> {
@@ -123,8 +143,15 @@ pub(super) fn chosen_shard(headers: &HeaderMap) -> Option<String> {
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, shard)| shard.to_owned())
 }
 
+/// Returns the cookie that makes a browser stay with the shard that it chose last, in views that show one shard.
+pub(super) fn cookie(parts: &request::Parts, shard: &str) -> Option<HeaderValue> {
+    let is_view = parts.method == Method::GET && is_page(parts.uri.path());
+    let cookie = || HeaderValue::try_from(format!("{COOKIE}={shard}; HttpOnly; SameSite=Strict; Path=/")).ok();
+    is_view.then(cookie).flatten()
+}
+
 /// Returns whether a path belongs to the page, not to the API.
-pub(super) fn is_page(path: &str) -> bool {
+fn is_page(path: &str) -> bool {
     !path.starts_with("/v1/") && path != "/metrics"
 }
 
@@ -178,7 +205,14 @@ mod tests {
             ("POST", "/v1/workers/take", RequestTarget::ThisNode),
             ("GET", "/v1/workers", RequestTarget::ThisNode),
             ("GET", "/s/abc/live/tree", session("abc")),
-            ("GET", "/", RequestTarget::AnyShard),
+            ("GET", "/?q=x", RequestTarget::Page(SharedView::List(PageList::Sessions))),
+            ("GET", "/approvals", RequestTarget::Page(SharedView::List(PageList::Approvals))),
+            ("GET", "/live/sessions", RequestTarget::Page(SharedView::Live(PageList::Sessions))),
+            ("GET", "/live/approvals", RequestTarget::Page(SharedView::Live(PageList::Approvals))),
+            ("GET", "/asks", RequestTarget::Page(SharedView::Asks)),
+            ("HEAD", "/", RequestTarget::AnyShard),
+            ("POST", "/open", RequestTarget::New("session")),
+            ("GET", "/agents", RequestTarget::AnyShard),
         ] {
             assert_eq!(RequestTarget::of(&parts(method, path)), target, "{method} {path}");
         }
@@ -215,6 +249,9 @@ mod tests {
         let forwarded = with_shard(&wanted.rest, "shard-2");
         let again = RouteQuery::of(&parts("GET", &forwarded.to_string()));
         assert_eq!((again.shard.as_deref(), again.rest), (Some("shard-2"), wanted.rest));
+        for (path, shard) in [("/?shard=", None), ("/?shard=shard-1", Some("shard-1")), ("/agents?shard=", Some(""))] {
+            assert_eq!(RouteQuery::of(&parts("GET", path)).shard.as_deref(), shard, "{path}");
+        }
         let wanted = RouteQuery::of(&parts("POST", "/v1/sessions?label=gpu"));
         assert_eq!((wanted.label.as_deref(), wanted.rest.to_string()), (Some("gpu"), "/v1/sessions".to_owned()));
         let wanted = RouteQuery::of(&parts("GET", "/v1/sessions?partial=true&limit=3"));
@@ -242,6 +279,8 @@ mod tests {
             ("/v1/trees/abc/events", true),
             ("/s/abc/live/tree", true),
             ("/live/approvals", true),
+            ("/parts/sessions/live?q=", true),
+            ("/parts/sessions?q=live", false),
             ("/v1/sessions/abc/export", true),
             ("/v1/sessions/abc/runs/1?timeout=9&wait=true", true),
             ("/v1/sessions/abc/runs/1?wait=false", false),
@@ -258,7 +297,16 @@ mod tests {
         assert_eq!(chosen_shard(&headers), None);
         headers.insert(header::COOKIE, "subtend_login=x; subtend_shard=shard-2".parse().unwrap());
         assert_eq!(chosen_shard(&headers).as_deref(), Some("shard-2"));
-        assert!(is_page("/") && is_page("/live/sessions") && !is_page("/v1/sessions") && !is_page("/metrics"));
+        let cookie = |method: &str, path: &str| cookie(&parts(method, path), "shard-2").is_some();
+        assert_eq!(
+            [
+                cookie("GET", "/agents"),
+                cookie("POST", "/options"),
+                cookie("GET", "/v1/agents"),
+                cookie("GET", "/metrics")
+            ],
+            [true, false, false, false]
+        );
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn wait_until_one_returns(node: &Node, missing: Vec<String>) -> BoxFuture<'stati
 }
 
 /// Returns the frames of one shard, and `None` after the last one.
-fn frames(shard: String, body: Body) -> BoxStream<'static, (String, Option<String>)> {
+pub(super) fn frames(shard: String, body: Body) -> BoxStream<'static, (String, Option<String>)> {
     let state = (body.into_data_stream(), Vec::new(), false);
     let frames = stream::unfold(state, async |(mut pieces, mut buffer, ended)| {
         if ended {

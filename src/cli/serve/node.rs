@@ -174,6 +174,7 @@ impl CommandShards {
             open,
             workers,
             home: Some(home.clone()),
+            is_shard: true,
             settings: Some(Arc::new(HomeSettings::of(&home))),
             commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&home) })),
             warnings: Some(Arc::new(servers)),

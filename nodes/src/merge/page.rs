@@ -1,0 +1,171 @@
+//! Merges the lists of the page. A list names the shards that do not answer, instead of waiting for them.
+
+use axum::body::to_bytes;
+use axum::http::{Method, Uri, header};
+use axum::response::{Html, IntoResponse, Response};
+use futures_util::future::join_all;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use subtend_host::problem::Problem;
+use subtend_host::{PageList, PartUpdate, ShardedPage};
+use subtend_journal::postgres::nodes::Members;
+use tokio::time::{Instant, sleep};
+
+use super::events::frames;
+use super::{CONCURRENT_SHARDS, MAX_ANSWER, add_missing, unless_missing};
+use crate::gateway::{BufferedRequest, Gateway, SharedView, no_owner};
+
+type PartFrames = BoxStream<'static, (String, Option<String>)>;
+
+/// Answers a request for a view of all shards, or of `only` one.
+pub(crate) async fn answer(
+    gateway: &Gateway,
+    view: SharedView,
+    only: Option<String>,
+    mut request: BufferedRequest,
+) -> Result<Response, Problem> {
+    let page = |list: PageList| ShardedPage::new(list, &request.parts.uri, gateway.shards(), only.clone());
+    match view {
+        SharedView::List(list) => {
+            let mut page = page(list)?;
+            request.parts.uri = uri(&page.part_path())?;
+            // A sender with many requests must not take the memory and the threads of the node.
+            let extensions = request.parts.extensions.clone();
+            let asked = async {
+                for (shard, part) in ask_each(gateway, &page.shards(), &request).await {
+                    page.set(&shard, part.as_deref());
+                }
+            };
+            gateway.node().reads().read_for(&extensions, asked).await?;
+            let mut response = page.page();
+            add_missing(&mut response, &page.missing());
+            Ok(response)
+        }
+        SharedView::Live(list) => {
+            let page = page(list)?;
+            request.parts.uri = uri(&page.live_path())?;
+            let parts = page.shards().into_iter().map(|shard| parts_of(gateway, shard, &request));
+            let parts = stream::select_all(parts).take_until(wait_until_outdated(gateway));
+            Ok(page.follow(parts))
+        }
+        SharedView::Asks => {
+            let shards = only.map_or_else(|| gateway.shards(), |only| vec![only]);
+            let parts = ask_each(gateway, &shards, &request).await;
+            let count = |part: Option<Vec<u8>>| String::from_utf8(part?).ok()?.parse::<usize>().ok();
+            let all: usize = parts.into_iter().filter_map(|(_, part)| count(part)).sum();
+            Ok(Html(if all == 0 { String::new() } else { all.to_string() }).into_response())
+        }
+    }
+}
+
+fn uri(path: &str) -> Result<Uri, Problem> {
+    path.parse().map_err(|_| Problem::malformed(format!("the query is too long: {} bytes", path.len())))
+}
+
+/// Returns the answer of each shard; `None` if it does not answer now.
+async fn ask_each(gateway: &Gateway, shards: &[String], request: &BufferedRequest) -> Vec<PartUpdate> {
+    let until = Instant::now() + gateway.node().times().heartbeat * 2;
+    let mut parts = Vec::new();
+    for some in shards.chunks(CONCURRENT_SHARDS) {
+        let asked = some.iter().map(|shard| unless_missing(gateway, shard, Some(until), part(gateway, shard, request)));
+        let answers = join_all(asked).await.into_iter().map(Result::ok);
+        parts.extend(some.iter().cloned().zip(answers));
+    }
+    parts
+}
+
+async fn part(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Result<Vec<u8>, Problem> {
+    let answer = success(shard, gateway.ask(shard, request).await?)?;
+    to_bytes(answer.into_body(), MAX_ANSWER).await.map(Vec::from).map_err(|_| no_owner(shard))
+}
+
+/// Returns an answer that is not a refusal. A node of an earlier version refuses parts.
+fn success(shard: &str, answer: Response) -> Result<Response, Problem> {
+    if answer.status().is_success() { Ok(answer) } else { Err(no_owner(shard)) }
+}
+
+/// Returns the parts of a shard as they change, and `None` each time that it stops to answer. Never ends: the shard may
+/// move to another node.
+fn parts_of(gateway: &Gateway, shard: String, request: &BufferedRequest) -> BoxStream<'static, PartUpdate> {
+    let mut request = request.clone();
+    request.parts.method = Method::GET;
+    // The parts of a shard have no ids.
+    request.parts.headers.remove("last-event-id");
+    request.parts.headers.remove(header::ACCEPT);
+    let open = ShardParts { gateway: gateway.clone(), shard, request, frames: None, is_missing: false };
+    let parts = stream::unfold(open, async |mut open| {
+        let part = open.next().await;
+        Some(((open.shard.clone(), part), open))
+    });
+    parts.boxed()
+}
+
+struct ShardParts {
+    gateway: Gateway,
+    shard: String,
+    request: BufferedRequest,
+    frames: Option<PartFrames>,
+    is_missing: bool,
+}
+
+impl ShardParts {
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            while let Some((_, Some(frame))) = next_frame(&mut self.frames).await {
+                if let Some(data) = data_of(&frame) {
+                    self.is_missing = false;
+                    return Some(data.into());
+                }
+            }
+            self.frames = None;
+            let heartbeat = self.gateway.node().times().heartbeat;
+            let asked = self.gateway.ask(&self.shard, &self.request);
+            let answer = unless_missing(&self.gateway, &self.shard, Some(Instant::now() + heartbeat), asked).await;
+            match answer.and_then(|answer| success(&self.shard, answer)) {
+                Ok(answer) => self.frames = Some(frames(self.shard.clone(), answer.into_body())),
+                Err(_) if self.is_missing => sleep(heartbeat / 5).await,
+                Err(_) => {
+                    self.is_missing = true;
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+async fn next_frame(frames: &mut Option<PartFrames>) -> Option<(String, Option<String>)> {
+    frames.as_mut()?.next().await
+}
+
+/// Returns the data of a frame; `None` for a comment.
+fn data_of(frame: &str) -> Option<&str> {
+    frame.lines().find_map(|line| line.strip_prefix("data:")).map(str::trim_start)
+}
+
+/// Resolves when the node has left, or there are other shards: the browser then connects again.
+fn wait_until_outdated(gateway: &Gateway) -> impl Future<Output = ()> + Send + use<> {
+    let node = gateway.node();
+    let (mut changes, left, shards) = (node.changes(), node.left().clone(), gateway.shards());
+    let is_other = move |members: &Members| !members.shards.iter().map(|shard| &shard.name).eq(&shards);
+    async move {
+        tokio::select! {
+            () = left.cancelled() => {}
+            () = async { drop(changes.wait_for(|members| is_other(members)).await) } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_part_of_a_list_is_the_data_of_its_frame() {
+        for (frame, data) in [
+            ("data: {\"rows\":[]}\n\n", Some("{\"rows\":[]}")),
+            ("id: 7\ndata:{\"html\":\"data: x\"}\n\n", Some("{\"html\":\"data: x\"}")),
+            (":\n\n", None),
+        ] {
+            assert_eq!(data_of(frame), data, "{frame}");
+        }
+    }
+}
