@@ -104,7 +104,7 @@ impl CallListener {
         }
     }
 
-    fn request<R: Request>(&self, value: &mut R) -> io::Result<()> {
+    fn request<R: ListenerRequest>(&self, value: &mut R) -> io::Result<()> {
         #[allow(unsafe_code, reason = "the request takes a pointer to its value")]
         // SAFETY: `value` is valid for reads and writes and has the type of the request; the kernel writes no more than its size, and
         // every bit pattern is a value of these types.
@@ -114,20 +114,20 @@ impl CallListener {
 }
 
 /// The value of a request to a listener.
-trait Request {
+trait ListenerRequest {
     const NUMBER: libc::Ioctl;
 }
 
-impl Request for libc::seccomp_notif {
+impl ListenerRequest for libc::seccomp_notif {
     const NUMBER: libc::Ioctl = libc::SECCOMP_IOCTL_NOTIF_RECV;
 }
 
-impl Request for libc::seccomp_notif_resp {
+impl ListenerRequest for libc::seccomp_notif_resp {
     const NUMBER: libc::Ioctl = libc::SECCOMP_IOCTL_NOTIF_SEND;
 }
 
 /// The id of a call, to ask whether it still waits.
-impl Request for u64 {
+impl ListenerRequest for u64 {
     const NUMBER: libc::Ioctl = libc::SECCOMP_IOCTL_NOTIF_ID_VALID;
 }
 
