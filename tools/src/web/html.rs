@@ -1,15 +1,13 @@
 //! Converts HTML to Markdown, with limits: the parser needs quadratic time for some pages, and both parser and writer are recursive.
 
-use std::borrow::Cow;
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use htmd::HtmlToMarkdown;
 use htmd::options::{BulletListMarker, HrStyle, Options};
 use html5ever::tendril::{StrTendril, TendrilSink as _};
-use html5ever::tree_builder::{ElementFlags, NodeOrText, QuirksMode, TreeBuilderOpts, TreeSink};
-use html5ever::{Attribute, ExpandedName, ParseOpts, QualName, local_name, parse_document};
+use html5ever::tree_builder::TreeBuilderOpts;
+use html5ever::{Attribute, ParseOpts, local_name, parse_document};
 use markup5ever_rcdom::{Handle, NodeData, RcDom};
 use reqwest::Url;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -17,11 +15,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::table;
 use crate::tool::ToolError;
+use tree::BoundedTree;
 
-/// Maximum number of elements and comments of one page.
-const MAX_ELEMENTS: usize = 150_000;
-/// Nesting at which parsing stops.
-const MAX_PARSED_DEPTH: usize = 512;
+mod tree;
+
 /// Maximum nesting of written elements.
 const MAX_WRITTEN_DEPTH: usize = 200;
 /// Maximum estimated size of the result. Without this limit, a small page could become gigabytes: addresses become absolute, each block
@@ -33,7 +30,8 @@ const MAX_INDENT: usize = 12;
 const MAX_CHILDREN: usize = 20_000;
 /// Maximum bytes of an address in a page. Longer addresses are omitted.
 const MAX_ADDRESS: usize = 8 << 10;
-/// Number of bytes parsed between checks of the limits. One byte can create as many elements as are open.
+/// Number of bytes parsed between checks of the limits. One byte can create as many elements as are open; the tree keeps none of
+/// them beyond its limits.
 const CHUNK: usize = 256;
 /// Stack size of the thread, for [`MAX_WRITTEN_DEPTH`] levels with several calls each.
 const STACK_BYTES: usize = 32 << 20;
@@ -69,12 +67,13 @@ pub(super) async fn convert(html: String, base: Url, permit: OwnedSemaphorePermi
             receive.await
         }
     };
-    received.map_err(|_| failed(&"the converter panicked"))
+    let received = received.map_err(|_| failed(&"the converter panicked"))?;
+    received.ok_or_else(|| failed(&format!("its elements take more than {} MiB", tree::MAX_BYTES >> 20)))
 }
 
-/// Converts a page. Parsing ends early when `stops` returns true.
-fn markdown(html: &str, base: &Url, stops: &dyn Fn() -> bool) -> Markdown {
-    let (dom, unparsed) = parse(html, stops);
+/// Converts a page; `None` if its tree would be too large. Parsing ends early when `stops` returns true.
+fn markdown(html: &str, base: &Url, stops: &dyn Fn() -> bool) -> Option<Markdown> {
+    let (dom, unparsed) = parse(html, stops)?;
     let unwritten = prepare(&dom.document, base);
     let options = Options {
         bullet_list_marker: BulletListMarker::Dash,
@@ -85,24 +84,25 @@ fn markdown(html: &str, base: &Url, stops: &dyn Fn() -> bool) -> Markdown {
     };
     let writer = HtmlToMarkdown::builder().options(options).skip_tags(SKIPPED.to_vec());
     let writer = writer.add_handler(vec!["table"], table::table).build();
-    Markdown { text: writer.tree_to_markdown(&dom.document), is_cut: unparsed || unwritten }
+    Some(Markdown { text: writer.tree_to_markdown(&dom.document), is_cut: unparsed || unwritten })
 }
 
-/// Returns the tree, and whether the rest of the page was omitted.
-fn parse(html: &str, stops: &dyn Fn() -> bool) -> (RcDom, bool) {
+/// Returns the tree, and whether the rest of the page was omitted; `None` if the tree would be too large.
+fn parse(html: &str, stops: &dyn Fn() -> bool) -> Option<(RcDom, bool)> {
     let tree_builder = TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() };
     let mut parser = parse_document(BoundedTree::default(), ParseOpts { tree_builder, ..ParseOpts::default() });
     let mut rest = html;
     while !rest.is_empty() {
         let tree = &parser.tokenizer.sink.sink;
-        if tree.created.get() > MAX_ELEMENTS || tree.is_deep() || stops() {
+        if tree.is_full() || tree.is_deep() || stops() {
             break;
         }
         let (piece, after) = rest.split_at(rest.ceil_char_boundary(CHUNK));
         parser.process(StrTendril::from(piece));
         rest = after;
     }
-    (parser.finish(), !rest.is_empty())
+    let (dom, is_cut) = parser.finish()?;
+    Some((dom, is_cut || !rest.is_empty()))
 }
 
 /// Removes parts that are nested too deeply or would become too large, and makes addresses absolute. Returns whether a part was removed.
@@ -191,108 +191,6 @@ fn keep_attribute(attribute: &mut Attribute, base: &Url) -> bool {
     }
 }
 
-/// A tree that counts its nodes and does not collect parse errors.
-#[derive(Default)]
-struct BoundedTree {
-    dom: RcDom,
-    created: Cell<usize>,
-}
-
-impl BoundedTree {
-    fn count(&self) {
-        self.created.set(self.created.get().saturating_add(1));
-    }
-
-    /// Returns whether the open elements are nested too deeply. The open elements are the last nodes of each level.
-    fn is_deep(&self) -> bool {
-        let mut at = Rc::clone(&self.dom.document);
-        for _ in 0..MAX_PARSED_DEPTH {
-            let Some(last) = at.children.borrow().last().map(Rc::clone) else { return false };
-            at = last;
-        }
-        true
-    }
-}
-
-impl TreeSink for BoundedTree {
-    type Handle = Handle;
-    type Output = RcDom;
-    type ElemName<'a> = ExpandedName<'a>;
-
-    fn finish(self) -> RcDom {
-        self.dom
-    }
-
-    fn parse_error(&self, _: Cow<'static, str>) {}
-
-    fn get_document(&self) -> Handle {
-        self.dom.get_document()
-    }
-
-    fn elem_name<'a>(&'a self, target: &'a Handle) -> ExpandedName<'a> {
-        self.dom.elem_name(target)
-    }
-
-    fn create_element(&self, name: QualName, attrs: Vec<Attribute>, flags: ElementFlags) -> Handle {
-        self.count();
-        self.dom.create_element(name, attrs, flags)
-    }
-
-    fn create_comment(&self, text: StrTendril) -> Handle {
-        self.count();
-        self.dom.create_comment(text)
-    }
-
-    fn create_pi(&self, target: StrTendril, data: StrTendril) -> Handle {
-        self.count();
-        self.dom.create_pi(target, data)
-    }
-
-    fn append(&self, parent: &Handle, child: NodeOrText<Handle>) {
-        self.dom.append(parent, child);
-    }
-
-    fn append_based_on_parent_node(&self, element: &Handle, previous: &Handle, child: NodeOrText<Handle>) {
-        self.dom.append_based_on_parent_node(element, previous, child);
-    }
-
-    fn append_doctype_to_document(&self, name: StrTendril, public: StrTendril, system: StrTendril) {
-        self.dom.append_doctype_to_document(name, public, system);
-    }
-
-    fn get_template_contents(&self, target: &Handle) -> Handle {
-        self.dom.get_template_contents(target)
-    }
-
-    fn same_node(&self, one: &Handle, other: &Handle) -> bool {
-        self.dom.same_node(one, other)
-    }
-
-    fn set_quirks_mode(&self, mode: QuirksMode) {
-        self.dom.set_quirks_mode(mode);
-    }
-
-    fn append_before_sibling(&self, sibling: &Handle, node: NodeOrText<Handle>) {
-        self.dom.append_before_sibling(sibling, node);
-    }
-
-    fn add_attrs_if_missing(&self, target: &Handle, attrs: Vec<Attribute>) {
-        self.dom.add_attrs_if_missing(target, attrs);
-    }
-
-    fn remove_from_parent(&self, target: &Handle) {
-        self.dom.remove_from_parent(target);
-    }
-
-    fn reparent_children(&self, node: &Handle, parent: &Handle) {
-        self.dom.reparent_children(node, parent);
-    }
-
-    fn is_mathml_annotation_xml_integration_point(&self, target: &Handle) -> bool {
-        self.dom.is_mathml_annotation_xml_integration_point(target)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -326,10 +224,9 @@ mod tests {
     async fn decompression_bombs_are_truncated() {
         let most = 4 << 20;
         let filled = |start: &str, rest: &str| start.to_owned() + &rest.repeat((most - start.len()) / rest.len());
-        let link = format!("<p><a href=\"/{}\">x", "y".repeat(1 << 20));
+        let link = format!("<p><a href=\"/{}\">x", "y".repeat(64));
         for (name, html) in [
             ("a link that is open in each block", filled(&link, "<p>x")),
-            ("a short link that is open in each block", filled(&link.replace(&"y".repeat(1 << 19), ""), "<p>x")),
             ("lines in quotes", filled(&("<blockquote>".repeat(150) + "<pre>"), "a\n")),
             ("lines in lists", filled(&("<ol start=2147483647><li>".repeat(90) + "<pre>"), "a\n")),
             ("code in code", filled(&("<code>".repeat(150) + &"` ".repeat(1 << 20)), &"`".repeat(1_500))),
@@ -344,6 +241,29 @@ mod tests {
         // The control: a page of the same size that does not expand is complete.
         let whole = convert_html(&filled("<pre>", "a line of text, as long as lines of text are\n")).await;
         assert!(!whole.is_cut && whole.text.len() > most - 100, "{} bytes", whole.text.len());
+    }
+
+    /// The parser repeats open formatting elements in each block, with their attributes: small pages would become gigabytes.
+    #[tokio::test]
+    async fn page_whose_tree_is_too_large_is_refused() {
+        let attributes: String = (0..200).map(|ix| format!(" a{ix}")).collect();
+        let formats = |names: &str| names.split(' ').map(|name| format!("<{name}{attributes}>")).collect::<String>();
+        let many = "<p>".to_owned() + &formats("b big code em font i s small strike strong tt u") + "</p>";
+        let link = format!("<p><a href=\"/{}\">x", "y".repeat(1 << 19));
+        let too_large = ToolError::failed("the page cannot be converted: its elements take more than 96 MiB");
+        for (name, html) in [
+            ("formats with attributes", many.clone() + &"<p>x</p>".repeat(11_000)),
+            ("a long link", link.clone() + &"<p>x".repeat(11_000)),
+        ] {
+            assert_eq!(markdown(&html, &page(), &|| false), None, "{name}");
+        }
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        assert_eq!(convert(link.clone() + &"<p>x".repeat(11_000), page(), permit).await, Err(too_large));
+        // The control: with fewer blocks, the same elements are converted.
+        for html in [many + &"<p>x</p>".repeat(100), link + &"<p>x".repeat(99)] {
+            let whole = convert_html(&html).await;
+            assert_eq!((whole.text.matches('x').count(), whole.is_cut), (100, false));
+        }
     }
 
     /// Each relative address repeats a long base address.
