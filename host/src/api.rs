@@ -36,6 +36,7 @@ use crate::page;
 use crate::problem::Problem;
 use crate::reads;
 use crate::trace;
+pub use names::MAX_NAME_BYTES;
 
 mod agents;
 pub(crate) mod approvals;
@@ -45,6 +46,7 @@ mod events;
 mod export;
 mod health;
 mod inputs;
+mod names;
 pub(crate) mod opening;
 mod queue;
 mod refusals;

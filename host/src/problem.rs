@@ -36,14 +36,33 @@ pub struct Problem {
     pub retry_after: Option<u64>,
 }
 
+/// Maximum bytes of a detail: a refusal must not be larger than its request.
+const MAX_DETAIL_BYTES: usize = 4 << 10;
+/// Maximum bytes of a name in a detail, so that the advice after it is kept.
+const MAX_QUOTED_BYTES: usize = 200;
+
+/// Returns the start of a text, with the number of omitted bytes.
+fn truncate(text: Cow<'_, str>, most: usize) -> Cow<'_, str> {
+    let kept = text.get(..text.floor_char_boundary(most)).unwrap_or_default();
+    match text.len().saturating_sub(kept.len()) {
+        0 => text,
+        more => format!("{kept}… ({more} more bytes)").into(),
+    }
+}
+
+/// Returns a name that a client sent in quotes, with escapes. Omits the end of a long name.
+pub fn quote(name: &str) -> String {
+    format!("{:?}", truncate(name.into(), MAX_QUOTED_BYTES))
+}
+
 impl Problem {
-    /// Creates a problem with `status` and `code`, and with `detail` for people.
+    /// Creates a problem with `status` and `code`, and with `detail` for people, of which the start is kept.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             r#type: "about:blank",
             title: status.canonical_reason().unwrap_or("refused"),
             status: status.as_u16(),
-            detail: detail.into().into_owned(),
+            detail: truncate(detail.into(), MAX_DETAIL_BYTES).into_owned(),
             code,
             retry_after: None,
         }
@@ -71,7 +90,8 @@ impl Problem {
 
     /// Returns 404: no session has this id or short name.
     pub fn no_session(name: &str) -> Self {
-        let detail = format!("no session {name:?}: GET /v1/sessions lists those that exist");
+        let name = quote(name);
+        let detail = format!("no session {name}: GET /v1/sessions lists those that exist");
         Self::new(StatusCode::NOT_FOUND, "session_not_found", detail)
     }
 
@@ -287,6 +307,17 @@ mod tests {
             "detail": "no session \"x\": GET /v1/sessions lists those that exist",
         });
         assert_eq!(serde_json::to_value(Problem::no_session("x")).expect("JSON"), expected);
+    }
+
+    /// The control: short details are complete.
+    #[test]
+    fn long_details_are_truncated_with_a_count() {
+        let of = |detail: String| Problem::malformed(detail).detail;
+        assert_eq!(of("é".repeat(2_048)), "é".repeat(2_048));
+        assert_eq!(of("é".repeat(5_000)), format!("{}… (5904 more bytes)", "é".repeat(2_048)));
+        let named = Problem::no_session(&"\u{7f}".repeat(1_000)).detail;
+        let quoted = format!("\"{}… (800 more bytes)\"", "\\u{7f}".repeat(200));
+        assert_eq!(named, format!("no session {quoted}: GET /v1/sessions lists those that exist"));
     }
 
     #[test]

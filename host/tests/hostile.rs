@@ -118,6 +118,47 @@ async fn bodies_that_nest_too_deep_are_refused() {
     finish(host, app).await;
 }
 
+/// Control characters take seven times their size in a refusal, and its sender may not read it. The controls: a refusal names
+/// short texts, and the longest name of a body is found.
+#[tokio::test]
+async fn refusals_do_not_repeat_long_texts() {
+    let (host, app) = hosted().await;
+    let attack = "\u{7f}".repeat(3 << 20);
+    let (list, spawn, open) = ("/v1/tasks/list", "/v1/tasks/spawn", "/v1/sessions");
+    let cases = |text: &str| -> [(&str, Value, u16); 12] {
+        [
+            (list, json!({"parentSessionId": text}), 404),
+            (list, json!({"status": text}), 422),
+            (list, json!({"before": text}), 400),
+            (list, json!({"limit": text}), 422),
+            (list, json!({text: 1}), 422),
+            (spawn, json!({"type": text, "prompt": "p"}), 422),
+            (spawn, json!({"type": "explore", "prompt": "p", "parentSessionId": text}), 404),
+            (open, json!({"agent": text}), 422),
+            (open, json!({"workspace": text}), 422),
+            (open, json!({"ask": [text]}), 422),
+            (open, json!({"on_restart": text}), 422),
+            (open, json!({"input": {"text": text, "agent": text}}), 422),
+        ]
+    };
+    for (path, body, _) in cases(&attack) {
+        let reply = request(&app, Method::POST, path, &[JSON], &body.to_string()).await;
+        assert!(
+            matches!(reply.status.as_u16(), 400..500) && reply.body.len() < 32 << 10,
+            "{path}: {}",
+            reply.body.len()
+        );
+        assert!(reply.body.contains("more bytes") || reply.body.contains("it has 3145728 bytes"), "{}", reply.body);
+    }
+    for (path, body, status) in cases("xy") {
+        let reply = request(&app, Method::POST, path, &[JSON], &body.to_string()).await;
+        assert_eq!((reply.status.as_u16(), reply.body.contains("xy")), (status, true), "{body}: {}", reply.body);
+    }
+    let longest = json!({"parentSessionId": "x".repeat(512)});
+    assert_eq!(post(&app, list, &longest).await.problem(), (404, "session_not_found".to_owned()));
+    finish(host, app).await;
+}
+
 /// A body of tiny values takes seventy times its size in memory when parsed, on each route with a body.
 #[tokio::test]
 async fn body_with_too_many_json_values_is_refused() {

@@ -4,7 +4,7 @@ use axum::body;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::future::join_all;
-use serde_json::Value;
+use serde::Deserialize;
 use subtend_host::problem::Problem;
 use tokio::time::{Instant, timeout_at};
 
@@ -66,7 +66,7 @@ async fn wait_for_owners(gateway: &Gateway) -> Result<(), Problem> {
 async fn merged_list(gateway: &Gateway, of: Merge, request: &BufferedRequest) -> Result<Response, Problem> {
     let most = match of {
         Merge::Sessions => limit(request).unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE),
-        Merge::Tasks => task_limit(request).unwrap_or(MAX_TASKS).min(MAX_TASKS),
+        Merge::Tasks => task_limit(&request.body).unwrap_or(MAX_TASKS).min(MAX_TASKS),
         Merge::Approvals => limit(request).unwrap_or(MAX_TASKS).min(MAX_TASKS),
         Merge::Events | Merge::Metrics => usize::MAX,
     };
@@ -165,7 +165,30 @@ fn limit(request: &BufferedRequest) -> Option<usize> {
     pairs.filter_map(|pair| pair.strip_prefix("limit=")).next_back()?.parse().ok()
 }
 
-fn task_limit(request: &BufferedRequest) -> Option<usize> {
-    let body: Value = serde_json::from_slice(&request.body).ok()?;
-    usize::try_from(body.get("limit")?.as_u64()?).ok()
+fn task_limit(body: &[u8]) -> Option<usize> {
+    /// Other fields are skipped: as values, they would take up to a hundred times their text, and no limit has counted them.
+    #[derive(Deserialize)]
+    struct TaskLimit {
+        limit: Option<usize>,
+    }
+    serde_json::from_slice::<TaskLimit>(body).ok()?.limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of values has at most 128 levels: that deeper fields are skipped shows that none is built. The control: the limit
+    /// itself is read.
+    #[test]
+    fn d4_other_fields_of_a_task_list_are_skipped() {
+        let levels = 1 << 20;
+        let attack = format!("{{\"x\":{}{},\"limit\":7}}", "[".repeat(levels), "]".repeat(levels));
+        assert_eq!(task_limit(attack.as_bytes()), Some(7));
+        let read = |body: &str| task_limit(body.as_bytes());
+        assert_eq!(
+            [read("{\"limit\": 7}"), read("{}"), read("{\"limit\": [7]}"), read("x")],
+            [Some(7), None, None, None]
+        );
+    }
 }

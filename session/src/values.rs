@@ -1,5 +1,7 @@
 //! Counts the values in a JSON text before it is parsed: a tree of values may take a hundred times the bytes of its text.
 
+use serde_json::Value;
+
 /// Maximum number of values of an external JSON text that is parsed into a tree. Such a tree takes up to 60 MB.
 pub const MAX_VALUES: usize = 100_000;
 
@@ -24,6 +26,12 @@ pub fn json_bytes(text: &str) -> u64 {
 pub fn has_too_many(json: &[u8]) -> bool {
     // A text has at least one byte per value.
     json.len() > MAX_VALUES && ValueCount::default().add(json) > MAX_VALUES
+}
+
+/// Parses a foreign JSON text. Returns `None` for other text, and for JSON with too many values.
+pub fn parse(json: &str) -> Option<Value> {
+    let is_bounded = !has_too_many(json.as_bytes());
+    is_bounded.then(|| serde_json::from_str(json).ok()).flatten()
 }
 
 /// An approximate counter of the values in a JSON text in pieces: at most twice the actual number.
@@ -63,6 +71,15 @@ mod tests {
     fn marks_in_strings_are_not_values() {
         assert_eq!([count("1"), count("[]"), count("[{},{}]"), count(r#"{"a":1}"#)], [1, 2, 5, 3]);
         assert_eq!(count(r#"["[,:{", "\"[,", "\\", 1]"#), count("[1, 2, 3, 4]"));
+    }
+
+    /// The control: a text of as many bytes with few values.
+    #[test]
+    fn json_with_too_many_values_is_not_parsed() {
+        let many = format!("[{}0]", "[],".repeat(MAX_VALUES));
+        assert_eq!(parse(&many), None);
+        assert_eq!(parse(&Value::from(&*many).to_string()), Some(Value::from(many)));
+        assert_eq!((parse("[1]"), parse("[1")), (Some(Value::from(vec![1])), None));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use jsonschema::{PatternOptions, ValidationOptions, Validator};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
+use subtend_session::values::{MAX_VALUES, has_too_many};
 
 use crate::bounded;
 
@@ -84,6 +85,10 @@ pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
     if args.len() > MAX_BYTES {
         let length = args.len();
         return Err(format!("the arguments of {tool} have {length} bytes; the limit is {MAX_BYTES}: split the work"));
+    }
+    // A session that was imported may have calls that no limit of an answer has counted.
+    if has_too_many(args.as_bytes()) {
+        return Err(format!("the arguments of {tool} have more than {MAX_VALUES} JSON values: split the work"));
     }
     if args.trim_ascii().is_empty() {
         return Ok(Value::Object(serde_json::Map::new()));
@@ -212,6 +217,15 @@ mod tests {
         );
         assert!(parse("read", "{\n\"päth\" 1}").unwrap_err().contains("line 2, column"));
         assert!(parse("read", &"[".repeat(100_000)).unwrap_err().contains("recursion limit"));
+    }
+
+    /// The control: the same text in a string is one value.
+    #[test]
+    fn arguments_of_too_many_values_are_not_parsed() {
+        let values = "{},".repeat(MAX_VALUES);
+        let refused = parse("read", &format!("{{\"a\":[{values}0]}}")).unwrap_err();
+        assert_eq!(refused, "the arguments of read have more than 100000 JSON values: split the work");
+        assert_eq!(parse("read", &json!({"a": values}).to_string()), Ok(json!({"a": values})));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::{Body, NoKey, NoParameters, Path};
 use crate::host::Host;
 use crate::json::Json;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 
 /// An agent.
 #[derive(Debug, Serialize, ToSchema)]
@@ -63,7 +63,11 @@ pub(super) async fn get(State(host): State<Host>, Path(name): Path<String>) -> R
 }
 
 fn not_found(name: &str) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "agent_not_found", format!("no agent {name:?}: GET /v1/agents lists them"))
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "agent_not_found",
+        format!("no agent {name}: GET /v1/agents lists them", name = quote(name)),
+    )
 }
 
 /// The text of an agent.

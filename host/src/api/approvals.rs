@@ -9,10 +9,10 @@ use subtend_session::record::AskVerdict;
 use subtend_session::values::json_bytes;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Body, NoKey, Path, Query, page_size};
+use super::{Body, NoKey, Path, Query, names, page_size};
 use crate::host::Host;
 use crate::json::Json;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 
 /// A call that waits for an approval.
 #[derive(Debug, Serialize, ToSchema)]
@@ -223,6 +223,7 @@ pub(super) struct ApprovalAnswer {
     #[schema(value_type = String)]
     verdict: AskVerdict,
     /// Digest of the content that was shown.
+    #[serde(deserialize_with = "names::required")]
     digest: String,
 }
 
@@ -272,5 +273,6 @@ fn call_of(word: &str) -> Result<CallId, Problem> {
         let (turn, ix) = word.split_once('.')?;
         Some(CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? })
     };
-    read().ok_or_else(|| Problem::malformed(format!("call {word:?}: give turn and index, such as 3.0")))
+    read()
+        .ok_or_else(|| Problem::malformed(format!("call {word}: give turn and index, such as 3.0", word = quote(word))))
 }

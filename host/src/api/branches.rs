@@ -11,7 +11,7 @@ use subtend_session::record::Record;
 use utoipa::ToSchema;
 
 use super::restores::parse_digest;
-use super::{Body, IdempotencyKey, NoKey, NoParameters, Path, Query, Since};
+use super::{Body, IdempotencyKey, NoKey, NoParameters, Path, Query, Since, names};
 use crate::host::{Host, KeyedSession};
 use crate::json::Json;
 use crate::problem::Problem;
@@ -88,11 +88,12 @@ pub(super) struct NewBranch {
     /// True if it starts with an empty context.
     #[serde(default)]
     fresh: bool,
+    #[serde(default, deserialize_with = "names::optional")]
     agent: Option<String>,
     title: Option<String>,
     metadata: Option<Map<String, Value>>,
     /// Digest from `restore` of the files to restore to the message. Without it, files do not change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "names::optional", skip_serializing_if = "Option::is_none")]
     files: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::inputs::{Accepted, NewInput};
 use super::restores::parse_digest;
-use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
+use super::{Body, IdempotencyKey, NoKey, Path, Query, Since, names};
 use crate::host::Host;
 use crate::json::Json;
 use crate::problem::Problem;
@@ -164,6 +164,7 @@ pub(super) struct RollBack {
     /// Number of the run. Default: the last one.
     run: Option<u32>,
     /// Digest from `restore` of the files to restore. Without it, files do not change.
+    #[serde(default, deserialize_with = "names::optional")]
     files: Option<String>,
 }
 

@@ -18,7 +18,7 @@ use crate::follow::{Cursor, Followed, TreeEvents};
 use crate::host::Host;
 use crate::host_bug::HostBug;
 use crate::metrics::Streaming;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 
 /// Header that browsers send when they reconnect.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -66,7 +66,10 @@ pub(super) async fn session(
     let last = match last {
         None => Seq(0),
         Some(id) => Seq(id.parse().map_err(|_| {
-            Problem::malformed(format!("event id {id:?}: give the id of an event of this session, a number"))
+            Problem::malformed(format!(
+                "event id {id}: give the id of an event of this session, a number",
+                id = quote(&id)
+            ))
         })?),
     };
     let handle = host.session(&id).await?;

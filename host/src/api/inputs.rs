@@ -6,13 +6,14 @@ use serde_json::{Map, Value};
 use subtend_actors::{Receipt, SessionHandle};
 use subtend_session::ids::{InputId, SessionId, Text};
 use subtend_session::record::{InputAccepted, Lane, Record};
+use subtend_session::values;
 use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
-use super::{Body, IdempotencyKey, Path, Query};
+use super::{Body, IdempotencyKey, Path, Query, names};
 use crate::host::Host;
 use crate::json::Json;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 use crate::slash;
 
 /// An input to send.
@@ -29,6 +30,7 @@ pub(super) struct NewInput {
     #[schema(value_type = String, default = "send")]
     lane: Lane,
     /// The agent that answers from this input on.
+    #[serde(default, deserialize_with = "names::optional")]
     agent: Option<String>,
     /// Maximum number of turns of the run that the input opens, up to the limit `turns` of its session.
     turns: Option<u32>,
@@ -203,7 +205,7 @@ impl NewInput {
     }
 
     fn is_same(&self, accepted: &InputAccepted) -> bool {
-        let json = |text: &Option<Text>| text.as_deref().map(serde_json::from_str::<Value>).and_then(Result::ok);
+        let json = |text: &Option<Text>| text.as_deref().and_then(values::parse);
         let agent = accepted.agent_override.as_deref().map(|of| &*of.agent);
         *accepted.text == *self.text
             && accepted.lane == self.lane
@@ -282,8 +284,9 @@ pub(super) async fn answer(
     Query(waiting): Query<WaitQuery>,
 ) -> Result<Json<InputAnswer>, Problem> {
     let handle = host.reads().read_session(host.session(&id)).await??;
-    let input: InputId =
-        input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
+    let input: InputId = input
+        .parse()
+        .map_err(|_| Problem::malformed(format!("input {input}: give its id, a UUID", input = quote(&input))))?;
     let receipt = host.reads().read_session(handle.receipt(input)).await??;
     let run = receipt.run.0;
     Ok(Json(match waiting.wait_until(&host, receipt.answer(), || receipt.try_answer()).await? {

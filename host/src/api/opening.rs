@@ -9,15 +9,17 @@ use subtend_tools::policy::HostPolicy;
 use utoipa::ToSchema;
 
 use super::inputs::NewInput;
+use super::names;
 use crate::auth::{Sender, TokenScope};
 use crate::host::Host;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 
 /// Options of a new session.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewSession {
     /// The agent. Default: that of the host.
+    #[serde(default, deserialize_with = "names::optional")]
     agent: Option<String>,
     title: Option<String>,
     /// Metadata of the client: a JSON object.
@@ -30,6 +32,7 @@ pub(super) struct NewSession {
     #[schema(value_type = Object)]
     limits: Map<String, Value>,
     /// Absolute path of the workspace. Default: that of the host. Needs the scope `admin`, or the Unix socket.
+    #[serde(default, deserialize_with = "names::optional_path")]
     workspace: Option<String>,
     /// Permissions beyond the default ones, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix socket.
     #[serde(default)]
@@ -116,7 +119,7 @@ impl NewSession {
             return Err(Problem::invalid("invalid_servers", "`servers` needs `workspace`: name the directory too"));
         }
         if let Some(workspace) = workspace.as_deref().filter(|path| !std::path::Path::new(path).is_absolute()) {
-            let why = format!("the workspace {workspace:?} is not an absolute path");
+            let why = format!("the workspace {workspace} is not an absolute path", workspace = quote(workspace));
             return Err(Problem::invalid("workspace_unusable", why));
         }
         if let Some(model) = self.model.as_deref().filter(|_| !is_script(&self.model)) {

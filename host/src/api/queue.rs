@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::{NoKey, NoParameters, Path};
 use crate::host::Host;
 use crate::json::Json;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 
 /// A queued input.
 #[derive(Debug, Serialize, ToSchema)]
@@ -79,8 +79,9 @@ pub(super) async fn remove(
     _: NoKey,
 ) -> Result<Json<Removed>, Problem> {
     let handle = host.session(&id).await?;
-    let input: InputId =
-        input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
+    let input: InputId = input
+        .parse()
+        .map_err(|_| Problem::malformed(format!("input {input}: give its id, a UUID", input = quote(&input))))?;
     if handle.queue_remove(input).await? {
         return Ok(Json(Removed { removed: 1 }));
     }

@@ -20,7 +20,7 @@ use super::{Body, IdempotencyKey, NoKey, Path, Query, page_size};
 use crate::auth::Sender;
 use crate::host::Host;
 use crate::json::Json;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 
 const DEFAULT_PAGE_SIZE: usize = 50;
 const MAX_PAGE_SIZE: usize = 500;
@@ -154,8 +154,10 @@ impl SessionFilter {
     /// Returns the last row of the previous page.
     fn after_cursor(&self) -> Result<Option<(i64, SessionId)>, Problem> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
-        let bad =
-            || Problem::malformed(format!("invalid cursor {cursor:?}: give `next` of the previous page unchanged"));
+        let bad = || {
+            let cursor = quote(cursor);
+            Problem::malformed(format!("invalid cursor {cursor}: give `next` of the previous page unchanged"))
+        };
         parse_cursor(cursor).map(Some).ok_or_else(bad)
     }
 }

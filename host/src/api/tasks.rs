@@ -12,12 +12,12 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
-use super::{Body, IdempotencyKey, NoKey, Path, Query, page_size};
+use super::{Body, IdempotencyKey, NoKey, Path, Query, names, page_size};
 use crate::cause;
 use crate::host::Host;
 use crate::iso_time;
 use crate::json::Json;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 use subtend_actors::transcript::object;
 
 /// A task. Its fields have the names of a task record of `spawn_task`.
@@ -114,13 +114,14 @@ impl From<Task> for TaskRow {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Spawn {
     /// Agent of the task.
+    #[serde(deserialize_with = "names::required")]
     r#type: String,
     prompt: String,
     /// Title for listings. Default: the start of the prompt.
     description: Option<String>,
     /// Any name of the session below which the task is started. The session must be allowed to start the agent, and the
     /// task has at most its permissions. Default: none; the task belongs to the host.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "names::optional", skip_serializing_if = "Option::is_none")]
     parent_session_id: Option<String>,
     metadata: Option<Map<String, Value>>,
 }
@@ -182,7 +183,7 @@ async fn session_of(host: &Host, id: &str) -> Result<SessionHandle, Problem> {
 }
 
 fn no_task(id: &str) -> Problem {
-    let detail = format!("no task {id:?}: POST /v1/tasks/list lists those that exist");
+    let detail = format!("no task {id}: POST /v1/tasks/list lists those that exist", id = quote(id));
     Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail)
 }
 
@@ -213,13 +214,16 @@ const MAX_TEXT_BYTES: usize = 8 << 20;
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct TaskQuery {
     /// Only tasks with this status.
+    #[serde(default, deserialize_with = "names::optional")]
     status: Option<String>,
     /// Only tasks below this session.
+    #[serde(default, deserialize_with = "names::optional")]
     parent_session_id: Option<String>,
     /// Maximum number of tasks. Default and maximum: 500.
     #[schema(minimum = 1, maximum = 500)]
     limit: Option<usize>,
     /// `CREATEDAT.CHILDSESSIONID` of the last task of the previous page. Only older tasks are listed.
+    #[serde(default, deserialize_with = "names::optional")]
     before: Option<String>,
 }
 
@@ -232,9 +236,9 @@ impl TaskQuery {
             Some((iso_time::from_text(created)?, session.parse().ok()?))
         };
         let bad = || {
-            let shown: String = before.chars().take(80).collect();
             Problem::malformed(format!(
-                "before {shown:?}: give `createdAt` and `childSessionId` of a task, as CREATEDAT.CHILDSESSIONID"
+                "before {before}: give `createdAt` and `childSessionId` of a task, as CREATEDAT.CHILDSESSIONID",
+                before = quote(before)
             ))
         };
         read().map(Some).ok_or_else(bad)
@@ -265,7 +269,7 @@ pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) 
 fn status_of(word: &str) -> Result<TaskStatus, Problem> {
     TaskStatus::ALL.into_iter().find(|status| status.as_str() == word).ok_or_else(|| {
         let known = TaskStatus::ALL.map(TaskStatus::as_str).join(", ");
-        Problem::invalid("unknown_status", format!("status {word:?}: give one of {known}"))
+        Problem::invalid("unknown_status", format!("status {word}: give one of {known}", word = quote(word)))
     })
 }
 

@@ -6,7 +6,7 @@ use subtend_session::ids::SessionId;
 use subtend_tools::worktree::{ChangedFile, Merged, Stage, WorktreeChanges};
 use utoipa::ToSchema;
 
-use super::{Body, NoKey, NoParameters, Path};
+use super::{Body, NoKey, NoParameters, Path, names};
 use crate::host::Host;
 use crate::json::Json;
 use crate::problem::Problem;
@@ -126,6 +126,7 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
 #[serde(deny_unknown_fields)]
 pub(super) struct MergeRequest {
     /// The `tip` of the changes that were shown.
+    #[serde(deserialize_with = "names::required")]
     tip: String,
 }
 
@@ -160,6 +161,7 @@ pub(super) async fn merge(
 #[serde(deny_unknown_fields)]
 pub(super) struct RemovalRequest {
     /// The `tip` of the changes that were shown. Without it, later changes are not detected.
+    #[serde(default, deserialize_with = "names::optional")]
     tip: Option<String>,
 }
 

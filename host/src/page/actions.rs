@@ -16,7 +16,7 @@ use super::{Refusal, escaped, is_part_request, transcript, words};
 use crate::api::{approvals, opening, restores};
 use crate::auth::Sender;
 use crate::host::Host;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 
 pub(super) struct ActionResult(pub(super) String);
 
@@ -151,8 +151,9 @@ pub(super) async fn remove(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let input: InputId =
-        input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
+    let input: InputId = input
+        .parse()
+        .map_err(|_| Problem::malformed(format!("input {input}: give its id, a UUID", input = quote(&input))))?;
     let result = match handle.queue_remove(input).await {
         Ok(true) => Ok(ActionResult("Removed.".to_owned())),
         Ok(false) => Ok(ActionResult("A run has taken it already.".to_owned())),
@@ -304,11 +305,9 @@ pub(super) async fn switch(
     let to = match &*form.to {
         "next" => SwitchTo::Next,
         "previous" => SwitchTo::Previous,
-        number => SwitchTo::Index(
-            number
-                .parse()
-                .map_err(|_| Problem::malformed(format!("alternative {number:?}: give next, previous or a number")))?,
-        ),
+        number => SwitchTo::Index(number.parse().map_err(|_| {
+            Problem::malformed(format!("alternative {number}: give next, previous or a number", number = quote(number)))
+        })?),
     };
     handle.switch(Some(Seq(form.of)), to).await?;
     Ok(Redirect::to(&session_of(handle.id())).into_response())

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::Refusal;
 use super::extract::PathPart;
-use crate::problem::Problem;
+use crate::problem::{Problem, quote};
 
 /// Name, type and bytes of each file.
 const FILES: [(&str, &str, &str); 5] = [
@@ -19,7 +19,11 @@ const FILES: [(&str, &str, &str); 5] = [
 pub(super) async fn get(PathPart(name): PathPart<String>) -> Result<Response, Refusal> {
     let file = FILES.iter().find(|(known, ..)| *known == name);
     let Some((_, media, body)) = file else {
-        return Err(Refusal(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", format!("no file {name:?}"))));
+        return Err(Refusal(Problem::new(
+            StatusCode::NOT_FOUND,
+            "no_such_resource",
+            format!("no file {name}", name = quote(&name)),
+        )));
     };
     // Browsers must revalidate, because a new version of the host may have other files.
     Ok(([(header::CONTENT_TYPE, *media), (header::CACHE_CONTROL, "no-cache")], *body).into_response())

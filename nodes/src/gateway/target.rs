@@ -4,6 +4,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Uri, header, request};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use subtend_host::PageList;
+use subtend_host::api::MAX_NAME_BYTES;
 use subtend_session::ids::SessionId;
 use uuid::Uuid;
 
@@ -84,9 +85,9 @@ impl RequestTarget {
         if self != Self::New("task") && self != Self::Merged(Merge::Tasks) {
             return self;
         }
-        // The host rejects malformed bodies.
+        // The host rejects malformed bodies, and names that are too long.
         let parent = serde_json::from_slice::<TaskBody>(body).ok().and_then(|task| task.parent_session_id);
-        parent.map_or(self, Self::Session)
+        parent.filter(|name| name.len() <= MAX_NAME_BYTES).map_or(self, Self::Session)
     }
 }
 
@@ -223,6 +224,7 @@ mod tests {
     fn d4_task_goes_to_the_shard_of_its_parent() {
         let session = RequestTarget::Session("root/abc".to_owned());
         let (spawn, list) = (RequestTarget::New("task"), RequestTarget::Merged(Merge::Tasks));
+        let long = format!(r#"{{"parentSessionId":"{}"}}"#, "x".repeat(MAX_NAME_BYTES + 1));
         let below = r#"{"type":"explore","prompt":"p","parentSessionId":"root/abc"}"#;
         for (target, body, expected) in [
             (spawn.clone(), below, session.clone()),
@@ -232,6 +234,7 @@ mod tests {
             (spawn.clone(), r#"{"type":"explore","prompt":"p"}"#, spawn.clone()),
             (spawn.clone(), r#"{"parentSessionId":null}"#, spawn.clone()),
             (spawn.clone(), r#"{"parentSessionId":7}"#, spawn.clone()),
+            (spawn.clone(), &long, spawn.clone()),
             (spawn.clone(), "{", spawn),
             (list.clone(), "", list),
         ] {

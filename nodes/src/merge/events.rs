@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, SelectAll, StreamExt as _};
-use subtend_host::problem::Problem;
+use subtend_host::problem::{Problem, quote};
 use subtend_journal::postgres::nodes::Members;
 use tokio::time::{Instant, sleep};
 
@@ -42,7 +42,9 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
         .next_back()
         .map(|id| id.replace("%3D", "=").replace("%2C", ","));
     let last = header.or(query).unwrap_or_default();
-    let bad = || Problem::malformed(format!("invalid event id {last:?}: give the id of an event unchanged"));
+    let bad = || {
+        Problem::malformed(format!("invalid event id {last}: give the id of an event unchanged", last = quote(&last)))
+    };
     let cursors = Cursors::parse(&last).ok_or_else(bad)?;
     let shards = gateway.shards();
     if cursors.0.keys().any(|shard| !shards.contains(shard)) {

@@ -1,0 +1,28 @@
+//! Names in bodies. They have a maximum length, because refusals, logs and comparisons repeat them.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// Maximum bytes of the name of a session, an agent or a status, and of a position or digest.
+pub const MAX_NAME_BYTES: usize = 512;
+/// Maximum bytes of the path of a workspace.
+const MAX_PATH_BYTES: usize = 4_096;
+
+fn bounded<E: Error>(name: String, most: usize) -> Result<String, E> {
+    match name.len() {
+        bytes if bytes > most => Err(E::custom(format!("it has {bytes} bytes, the limit is {most}"))),
+        _ => Ok(name),
+    }
+}
+
+pub(super) fn required<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    bounded(String::deserialize(from)?, MAX_NAME_BYTES)
+}
+
+pub(super) fn optional<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Option::<String>::deserialize(from)?.map(|name| bounded(name, MAX_NAME_BYTES)).transpose()
+}
+
+pub(super) fn optional_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Option::<String>::deserialize(from)?.map(|path| bounded(path, MAX_PATH_BYTES)).transpose()
+}
