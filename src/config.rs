@@ -7,10 +7,10 @@
 //! ```
 //! use subtend::config::{Layer, Loaded, Origin};
 //!
-//! let project = Layer::file(Origin::Project("subtend.yaml".into()), "limits: {turns: 20, live_runs: 8}")?;
-//! let variables = Layer::variables([("SUBTEND_MAX_CONCURRENT", "2")])?;
+//! let project = Layer::file(Origin::Project("subtend.yaml".into()), "limits: {turns: 20, live_runs: 2}")?;
+//! let variables = Layer::variables([("SUBTEND_MAX_CONCURRENT", "1")])?;
 //! let loaded = Loaded::of([project, variables])?;
-//! assert_eq!((loaded.config.limits.turns, loaded.config.limits.live_runs), (20, 2));
+//! assert_eq!((loaded.config.limits.turns, loaded.config.limits.live_runs), (20, 1));
 //! # Ok::<(), subtend::config::ConfigError>(())
 //! ```
 //!

@@ -21,7 +21,7 @@ pub enum ProjectAccess {
 }
 
 /// For each key, the rights of a workspace's file and the reason. `*` matches any text.
-pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 26] = [
+pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 29] = [
     ("agent", ProjectAccess::Anything, "chooses among agents, whose permissions are limited by options of the command"),
     ("sessions.*", ProjectAccess::Anything, "titles and summaries, by agents without tools"),
     ("host.*", ProjectAccess::UserOnly, "bounds of the process, which may run sessions of other workspaces"),
@@ -52,6 +52,9 @@ pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 26] = [
     ("limits.*_bytes", ProjectAccess::LowerOnly, "limits the memory of the process"),
     ("limits.calls_per_answer", ProjectAccess::LowerOnly, "limits the memory of the process"),
     ("limits.local_calls", ProjectAccess::LowerOnly, "limits the memory of the process"),
+    ("limits.live_runs", ProjectAccess::LowerOnly, "limits the memory of the process"),
+    ("limits.live_person_runs", ProjectAccess::LowerOnly, "limits the memory of the process"),
+    ("limits.queue", ProjectAccess::LowerOnly, "limits the memory of the process"),
     ("limits.*", ProjectAccess::Anything, "limits within a run; `--limit` overrides them"),
     ("shell.*", ProjectAccess::UserOnly, "gives commands more variables and resources"),
     ("web.*", ProjectAccess::UserOnly, "gives access to internal hosts, and receives your searches"),
@@ -137,6 +140,58 @@ mod tests {
             });
             assert!(is_classified, "{name}");
         }
+    }
+
+    /// A new limit must be added to one of the lists: a limit of memory or cost must not be raised by a repository.
+    #[test]
+    fn workspace_raises_no_limit_of_memory_or_cost() {
+        let limits = |access| {
+            let leaves = Shape::whole().leaves().into_iter().map(|(key, _)| key);
+            let of = leaves.filter(|key| key.names().first().is_some_and(|name| name == "limits"));
+            of.filter(|key| ProjectAccess::of(key) == access).map(|key| key.names()[1..].join(".")).collect::<Vec<_>>()
+        };
+        let sorted = |names: &str| {
+            let mut names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
+            names.sort();
+            names
+        };
+        let mut lower = limits(ProjectAccess::LowerOnly);
+        lower.sort();
+        assert_eq!(
+            lower,
+            sorted(
+                "argument_bytes calls_per_answer cost_micro inherited_bytes input_bytes live_person_runs live_runs \
+                 local_calls notices_bytes queue recorded_bytes result_bytes tokens tool_result_bytes wall_ms"
+            )
+        );
+        // The control: limits of times and counts within a run.
+        let mut free = limits(ProjectAccess::Anything);
+        free.sort();
+        assert_eq!(
+            free,
+            sorted(
+                "ask_ms attempts backoff_ms check_ms compact_at detached_ms first_byte_ms grace_ms max_depth \
+                 output_tokens park queue_ms run_ms spawns stall_ms tool_ms turn_ms turns"
+            )
+        );
+    }
+
+    #[test]
+    fn workspace_lowers_and_never_raises_live_runs() {
+        let load = |own: &str, project: &str| {
+            let layers = [(Origin::User("own".into()), own), (Origin::Project("w".into()), project)];
+            let layers = layers.map(|(origin, text)| super::super::Layer::file(origin, text).unwrap());
+            super::super::Loaded::of(layers).map(|loaded| loaded.config.limits).map_err(|error| error.to_string())
+        };
+        for (name, default) in [("live_runs", 3), ("live_person_runs", 64), ("queue", 256)] {
+            let refused = load("", &format!("limits: {{{name}: {}}}", default + 1)).unwrap_err();
+            assert_eq!(refused, format!("w: `limits.{name}`: a workspace can only lower it, from {default}"));
+            let own = load(&format!("limits: {{{name}: 2}}"), &format!("limits: {{{name}: 3}}")).unwrap_err();
+            assert_eq!(own, format!("w: `limits.{name}`: a workspace can only lower it, from 2"));
+        }
+        // The control: lower values apply.
+        let lowered = load("", "limits: {live_runs: 2, live_person_runs: 5, queue: 7}").unwrap();
+        assert_eq!((lowered.live_runs, lowered.live_person_runs, lowered.queue), (2, 5, 7));
     }
 
     #[test]

@@ -213,7 +213,7 @@ fn search_engine_requires_exactly_its_own_settings() {
 
 #[test]
 fn r8_variables_override_project_file_overrides_user_file() {
-    let user = || user("limits: {turns: 1, live_runs: 1, run_ms: 1, spawns: 1}\nagent: mine");
+    let user = || user("limits: {turns: 1, live_runs: 3, run_ms: 1, spawns: 1}\nagent: mine");
     let project = || project("limits: {turns: 2, live_runs: 2, run_ms: 2}").unwrap();
     let variables = [("SUBTEND_MAX_CONCURRENT", "4"), ("SUBTEND_TIMEOUT_MS", "none"), ("SUBTEND_ENABLED", "false")];
     let variables = || Layer::variables(variables).unwrap();

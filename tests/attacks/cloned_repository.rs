@@ -117,7 +117,8 @@ fn repository_cannot_raise_limits_or_name_servers() {
     let user = cloned();
     std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
     std::fs::write(user.config().join("subtend/subtend.yaml"), "limits: {tokens: 1000}\n").expect("a file");
-    let attacks: [(&str, &str); 6] = [
+    let attacks: [(&str, &str); 7] = [
+        ("limits: {live_runs: 200}\n", "`limits.live_runs`: a workspace can only lower it, from 3"),
         ("limits: {recorded_bytes: 100000000000}\n", "`limits.recorded_bytes`: a workspace can only lower it"),
         ("limits: {calls_per_answer: 2000}\n", "`limits.calls_per_answer`: a workspace can only lower it"),
         ("host: {slots: 4000}\n", "`host.slots`: a workspace cannot set it"),

@@ -336,7 +336,7 @@ fn list_of_models_in_the_hosts_directory_has_its_policy() {
 fn a11_limit_above_the_slots_of_the_serving_host_is_refused() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");
-    let args = ["serve", "--json", "--listen", "none", "--host", "slots=4", "--model", &model];
+    let args = ["serve", "--json", "--listen", "none", "--host", "slots=2", "--model", &model];
     let host = user.start(&args);
     let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
     let other = user.data().with_file_name("other");
@@ -352,13 +352,13 @@ fn a11_limit_above_the_slots_of_the_serving_host_is_refused() {
             &json!({"workspace": other}).to_string(),
         )
     };
-    let refused = open(5);
+    let refused = open(3);
     assert_eq!(refused.status, 422, "{refused:?}");
-    assert!(refused.body.contains("the limit `live_runs` of 5 is above `slots` of the host, 4"), "{refused:?}");
+    assert!(refused.body.contains("the limit `live_runs` of 3 is above `slots` of the host, 2"), "{refused:?}");
     host.stops();
     let host = user.start(&args);
     let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
-    std::fs::write(other.join("subtend.yaml"), "limits: {live_runs: 3}\n").expect("written");
+    std::fs::write(other.join("subtend.yaml"), "limits: {live_runs: 2}\n").expect("written");
     assert_eq!(user.call(&["trust", "--yes", &other.to_string_lossy()]).code, Some(0));
     let stream = UnixStream::connect(line["socket"].as_str().expect("a socket")).expect("connected");
     let opened = http(
