@@ -58,6 +58,10 @@ fn new_file_with_another_case_of_a_protected_name_is_refused() {
     let user = User::new();
     run_calls(&user, &ATTACKS.map(write), &[]);
     assert_eq!(ATTACKS.map(|path| is_spoiled(&user, path)), [false; 5]);
+    // A file that exists under such a name is one of these files there.
+    user.file(".Claude/settings.json", "{}\n");
+    run_calls(&user, &[write(".Claude/settings.json")], &[]);
+    assert!(!is_spoiled(&user, ".Claude/settings.json"));
     let controls = ["subtend.yml", "src/Subtend.yaml"];
     run_calls(&user, &controls.map(write), &[]);
     assert_eq!(controls.map(|path| is_spoiled(&user, path)), [true; 2]);

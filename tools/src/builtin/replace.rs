@@ -14,6 +14,17 @@ use crate::policy;
 use crate::tool::ToolError;
 use crate::workspace::{beneath, failure, mode};
 
+/// Number of copies of a file's content that a call takes: the old and the new one, one that is compared, and those of growing buffers.
+const COPIES: usize = 5;
+/// Maximum bytes of a file that a call reads before it replaces it.
+const MAX_READ: u64 = 16 << 20;
+
+/// Returns the bytes that a call takes that replaces the file at `real` with one that has `more` bytes.
+pub(super) fn memory_of(job: &Job, real: &str, more: usize) -> usize {
+    let present = open::metadata(job, Path::new(real)).map_or(0, |found| found.len().min(MAX_READ));
+    usize::try_from(present).unwrap_or(usize::MAX).saturating_add(more).saturating_mul(COPIES)
+}
+
 #[derive(Debug)]
 pub(super) struct WriteTarget {
     pub(super) real: Text,
@@ -35,6 +46,7 @@ impl WriteTarget {
             }
             Ok(_) => {
                 let real = job.real(actions, path)?;
+                check_spelling(path, &real)?;
                 let found = open::metadata(job, Path::new(&*real)).map_err(|error| failure("write", path, &error))?;
                 if !found.is_file() {
                     return Err(ToolError::refused(format!("`{path}` is not a regular file: it cannot be replaced")));
@@ -65,11 +77,7 @@ impl WriteTarget {
         };
         let missing_dir = missing.last().filter(|_| missing.len() > 1).map(|first| join(&base, first));
         let real = missing.iter().rev().fold(base.to_string(), |dir, name| join(&dir, name));
-        if policy::imitates_protected(&real) {
-            return Err(ToolError::refused(format!(
-                "`{path}` differs in case only from a file that configures agents: use another name, or that of the file"
-            )));
-        }
+        check_spelling(path, &real)?;
         // A link on the path may lead to another place than the checked path.
         job.check_link_target(actions, path, &real)?;
         Ok(Self { real: real.into(), present: None, missing_dir })
@@ -143,6 +151,15 @@ impl WriteTarget {
         // Without this sync, the file could be empty after a power failure.
         file.sync_all()
     }
+}
+
+fn check_spelling(path: &str, real: &str) -> Result<(), ToolError> {
+    if policy::imitates_protected(real) {
+        return Err(ToolError::refused(format!(
+            "`{path}` differs in case only from a file that configures agents: use another name, or that of the file"
+        )));
+    }
+    Ok(())
 }
 
 fn checkpoint_error(path: &str, error: &CheckpointError) -> ToolError {

@@ -9,7 +9,7 @@ use subtend_session::ids::{Hash, SessionId};
 use super::patch::Patches;
 use super::{Checkpoint, Checkpoints, FileChange, MAX_FILE};
 use crate::escape::harmless;
-use crate::policy::PROTECTED;
+use crate::policy;
 use crate::workspace::state::{FileState, PathState, read_entry};
 use crate::workspace::{Workspace, WorkspaceError};
 
@@ -139,7 +139,7 @@ impl Checkpoints {
         if let Some(later) = history.later.as_ref().filter(is_applied) {
             return Err(format!("was changed later by {later}"));
         }
-        if PROTECTED.iter().any(|protected| Path::new(path).starts_with(protected)) {
+        if policy::is_protected(path) {
             return Err("configures agents: restore it by hand".to_owned());
         }
         match before {

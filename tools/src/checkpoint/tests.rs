@@ -493,3 +493,20 @@ async fn restore_refuses_files_that_configure_agents() {
     scene.write(1, ".subtend/agents/x.md", "x").await;
     assert_eq!(scene.conflicts(1), [".subtend/agents/x.md configures agents: restore it by hand"]);
 }
+
+/// A file system that ignores case opens such a file as one that configures agents. The control: another name.
+#[tokio::test]
+async fn restore_refuses_spellings_of_agent_configuration() {
+    let scene = CheckpointFixture::new();
+    for (path, expected) in
+        [(".Claude/x.md", vec![".Claude/x.md configures agents: restore it by hand"]), ("claude/x.md", vec![])]
+    {
+        let call = scene.invocation(1, Value::Null);
+        let write = PlannedWrite { path, missing_dir: None, content: b"x", based_on: None };
+        drop(scene.checkpoints.save(call.key, &call.workspace, &write).unwrap());
+        fs::create_dir_all(scene.at(path).parent().unwrap()).unwrap();
+        fs::write(scene.at(path), "x").unwrap();
+        assert_eq!(scene.conflicts(1), expected);
+        fs::remove_file(scene.at(path)).unwrap();
+    }
+}

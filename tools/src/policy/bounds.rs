@@ -133,12 +133,20 @@ pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool)
     })
 }
 
-/// Returns whether `path` is another spelling of one of [`PROTECTED`], which a file system that ignores case would open for it.
-pub(crate) fn imitates_protected(path: &str) -> bool {
+/// Returns whether `path` is, or lies in, one of [`PROTECTED`], also in a spelling that a file system that ignores case would open for it.
+pub(crate) fn is_protected(path: &str) -> bool {
     // Some letters have more than one small form, such as the long s.
-    let fold = |name: &str| name.to_uppercase().to_lowercase();
-    let first = path.split('/').next().unwrap_or_default();
-    PROTECTED.iter().any(|name| *name != first && *name == fold(first))
+    let first = first_name(path).to_uppercase().to_lowercase();
+    PROTECTED.contains(&&*first)
+}
+
+/// Returns whether `path` is another spelling of one of [`PROTECTED`].
+pub(crate) fn imitates_protected(path: &str) -> bool {
+    is_protected(path) && !PROTECTED.contains(&first_name(path))
+}
+
+fn first_name(path: &str) -> &str {
+    path.split('/').next().unwrap_or_default()
 }
 
 /// Returns the path relative to `workspace`, for a rule. If its name cannot be part of a rule, returns the nearest usable ancestor.

@@ -17,7 +17,7 @@ use super::git::GitPlace;
 use super::make::base_reference;
 use super::{Stage, WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_exists, replace};
 use crate::escape::on_one_line;
-use crate::policy::PROTECTED;
+use crate::policy;
 use crate::workspace::Workspace;
 use crate::workspace::state::{
     FileState, PathState, prune, read_entry, remove_temporary, replace_entry, temporary_name,
@@ -177,7 +177,7 @@ impl Worktrees {
             return Ok(Err("lies in a repository".to_owned()));
         }
         // A command of the session can create protected paths in the worktree, so the merge must refuse them.
-        if PROTECTED.iter().any(|protected| Path::new(path).starts_with(protected)) {
+        if policy::is_protected(path) {
             return Ok(Err(
                 "configures agents: run `subtend worktree keep`, then take it from the branch with git".to_owned()
             ));
