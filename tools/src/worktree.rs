@@ -136,6 +136,12 @@ pub enum WorktreeError {
     Unsupported(String),
     #[error("the changes are incomplete: `{path}` in {} {why}", tree.display())]
     LeftOut { path: String, tree: PathBuf, why: &'static str },
+    #[error(
+        "the changes are incomplete: {files} files were changed in {}, too many for git to add after each run. Remove files, or name them in \
+         a `.gitignore`",
+        tree.display()
+    )]
+    TooMany { files: usize, tree: PathBuf },
     #[error("session {0} has no worktree: `subtend worktree list` shows those that exist")]
     Missing(SessionId),
     #[error(

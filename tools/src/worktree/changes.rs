@@ -14,7 +14,11 @@ use super::{WorktreeEntry, WorktreeError, Worktrees, cannot};
 use crate::escape::on_one_line;
 
 /// Maximum bytes of changed files, so that an endless file does not fill the disk.
-const MAX_BYTES: u64 = 8 << 30;
+const MAX_BYTES: u64 = 2 << 30;
+/// Maximum number of changed files, which git adds after each run of the session.
+pub(super) const MAX_FILES: usize = 50_000;
+/// Maximum bytes of the paths of changed files.
+const MAX_PATH_BYTES: usize = 8 << 20;
 /// Maximum number of files that a summary names.
 const MAX_NAMED: usize = 8;
 /// Maximum number of ignored files that are listed.
@@ -213,6 +217,10 @@ impl Worktrees {
         let files = self.files_place(entry)?;
         let paths = self.list_files((entry, &files), &["--modified", "--deleted", "--others"])?;
         self.check_complete(entry, &files, &paths)?;
+        let bytes = paths.iter().map(Vec::len).fold(0, usize::saturating_add);
+        if paths.len() > MAX_FILES || bytes > MAX_PATH_BYTES {
+            return Err(WorktreeError::TooMany { files: paths.len(), tree: self.path(entry.session) });
+        }
         self.step("add")?;
         self.add_files(&files, &self.staging_dir(entry), &paths, MAX_BYTES)?;
         self.add_submodules(&files, &paths)?;

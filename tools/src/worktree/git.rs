@@ -39,8 +39,10 @@ const RESOURCE_LIMITS: CommandLimits = CommandLimits {
     open_files: 4096,
     cpu_seconds: TIMEOUT.as_secs(),
 };
-/// Maximum bytes of paths in one command.
-const MAX_ARGUMENT_BYTES: usize = 64 << 10;
+/// Maximum bytes of paths in one command, with their pointers. Linux permits 2 MiB and macOS 1 MiB.
+const MAX_ARGUMENT_BYTES: usize = 512 << 10;
+/// Bytes of an argument in addition to its text: its end and a pointer.
+const ARGUMENT_BYTES: usize = 1 + size_of::<usize>();
 /// Overrides of settings that would execute programs or start background work.
 const CONFIG_OVERRIDES: [(&str, &str); 11] = [
     ("core.hooksPath", "/dev/null"),
@@ -131,7 +133,7 @@ impl Git {
             while let Some(path) =
                 rest.next_if(|path| bytes == 0 || bytes.saturating_add(path.len()) < MAX_ARGUMENT_BYTES)
             {
-                bytes = bytes.saturating_add(path.len()).saturating_add(1);
+                bytes = bytes.saturating_add(path.len()).saturating_add(ARGUMENT_BYTES);
                 all.push(os(path)?);
             }
             self.run(at, &all)?;

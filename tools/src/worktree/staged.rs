@@ -19,8 +19,8 @@ use crate::private;
 use crate::workspace::beneath;
 use crate::workspace::names::{self, OtherNamesError};
 
-/// Number of files that are copied before git adds them.
-const BATCH_FILES: usize = 1024;
+/// Number of files that are copied before git adds them. Each time, git writes the whole index.
+const BATCH_FILES: usize = 8192;
 /// Number of bytes after which git adds the copied files.
 const BATCH_BYTES: u64 = 64 << 20;
 /// Maximum number of paths in an error about hard links.

@@ -4,6 +4,7 @@
 
 #[cfg(target_os = "linux")]
 mod blocked;
+mod bounds;
 mod planted;
 mod snapshots;
 #[cfg(target_os = "linux")]
