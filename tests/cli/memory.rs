@@ -437,3 +437,60 @@ fn lines_of_an_export_stay_within_bounds() {
         assert!(refused.code == Some(1) && refused.err.contains(expected), "{refused:?}");
     }
 }
+
+/// A pattern whose search in one line meets new states all the time.
+const HEAVY_PATTERN: &str = r"(?-u:[\xf0-\xff])|a[ab]{COUNT}[^ab]";
+
+fn script_of_calls(user: &User, calls: &[Value]) -> String {
+    let steps = json!([{"calls": calls}, {"text": "done"}]);
+    user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string())
+}
+
+/// Writes a file with one line of bytes that are not UTF-8, each of which is shown by three.
+fn write_invalid_line(path: &Path) {
+    std::fs::write(path, vec![0xff_u8; (16 << 20) - 10]).expect("a file");
+}
+
+/// Read-only calls of one answer run at the same time: each holds entries, a line, a pattern and results.
+#[test]
+fn walks_of_one_answer_stay_within_bounds() {
+    let user = User::new();
+    let dir = user.workspace().join("d");
+    std::fs::create_dir(&dir).expect("a directory");
+    (0..43_500).for_each(|n| drop(File::create(dir.join(format!("{n:05}{}", "n".repeat(182)))).expect("a file")));
+    (1..=6).for_each(|n| write_invalid_line(&dir.join(format!("zf{n}"))));
+    let list = json!({"tool": "list", "args": {"path": "d"}});
+    let search = |count: &str| {
+        let pattern = HEAVY_PATTERN.replace("COUNT", count);
+        json!({"tool": "search", "args": {"path": "d", "glob": "zf*", "regex": true, "pattern": pattern}})
+    };
+    let searches = ["60000", "60000", "30000", "30000"].map(search);
+    let model = script_of_calls(&user, &[&vec![list; 4][..], &searches[..]].concat());
+    let done = assert_bounded(&user, &["run", "--quiet", "--model", &model, "go"]);
+    assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
+}
+
+/// A host has a registry for each workspace, and their sessions work at the same time.
+#[test]
+fn searches_of_many_workspaces_stay_within_bounds() {
+    let user = User::new();
+    let search = json!({"tool": "search", "args": {"pattern": r"(?-u:[\xf0-\xff])", "regex": true}});
+    let serving = serve(&user, &script_of_calls(&user, &vec![search; 8]));
+    let before = peak_memory(serving.host.pid());
+    let open = |n: usize| {
+        let dir = user.data().with_file_name(format!("other{n}"));
+        std::fs::create_dir(&dir).expect("a directory");
+        write_invalid_line(&dir.join("f"));
+        let opened = serving.unix("POST /v1/sessions", &json!({"workspace": dir, "input": {"text": "go"}}).to_string());
+        opened.json()["session"]["id"].as_str().expect("an id").to_owned()
+    };
+    let ids: Vec<String> = (0..3).map(open).collect();
+    for id in ids {
+        let run = serving.unix(&format!("GET /v1/sessions/{id}/runs/1?wait=true&timeout=60000"), "");
+        assert_eq!(run.json()["outcome"], "completed", "{run:?}");
+    }
+    let taken = peak_memory(serving.host.pid()).saturating_sub(before);
+    // The control: the searches read the files.
+    assert!((16 << 10..ALLOWED_ABOVE_IDLE).contains(&taken), "{taken} KiB");
+    serving.host.stops();
+}

@@ -65,6 +65,22 @@ pub(crate) fn shorten(line: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
     }
 }
 
+/// Returns a line for display like [`shorten`], without its line end. Invalid UTF-8 is shown as U+FFFD, which takes three bytes for each byte,
+/// so only the start of the line is converted.
+pub(crate) fn shorten_bytes(line: &[u8], bytes: usize) -> String {
+    const MAX_CHAR: usize = 4;
+    let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last.saturating_add(1));
+    let line = line.get(..end).unwrap_or(line);
+    let (start, rest) = line.split_at(line.len().min(bytes.saturating_add(MAX_CHAR)));
+    let text = String::from_utf8_lossy(start);
+    let kept = head(&text, bytes);
+    let more = match line.strip_prefix(kept.as_bytes()) {
+        Some(more) => more.len(),
+        None => text.len().saturating_sub(kept.len()).saturating_add(rest.len()),
+    };
+    if more == 0 { kept.to_owned() } else { format!("{kept}… ({more} more bytes)") }
+}
+
 /// Replaces control characters in a name: with a line break, one name could look like several results.
 pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
     if name.contains(char::is_control) { name.replace(char::is_control, "\u{fffd}").into() } else { name.into() }
@@ -110,5 +126,17 @@ mod tests {
     fn long_line_is_cut_at_a_character_boundary() {
         assert_eq!(shorten("aü", 2), "a… (2 more bytes)");
         assert_eq!(shorten("aü", 3), "aü");
+    }
+
+    #[test]
+    fn long_line_of_bytes_is_cut_like_text() {
+        for line in ["aü", "", "abcdefgh", "aüüüüüü", "aaaaaaaü"] {
+            for bytes in 0..16 {
+                let shown = shorten_bytes(format!("{line}\r\n").as_bytes(), bytes);
+                assert_eq!(shown, shorten(line, bytes), "{line} {bytes}");
+            }
+        }
+        assert_eq!(shorten_bytes(b"\xff\xff\n", 6), "\u{fffd}\u{fffd}");
+        assert_eq!(shorten_bytes(b"\xff\xff\xff\xff\n", 6), "\u{fffd}\u{fffd}… (6 more bytes)");
     }
 }

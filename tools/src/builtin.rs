@@ -18,7 +18,9 @@ mod filter;
 mod glob;
 mod ignores;
 mod level;
+mod line_matcher;
 mod process;
+mod process_memory;
 mod replace;
 #[cfg(test)]
 mod tests;

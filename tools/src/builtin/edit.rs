@@ -8,7 +8,7 @@ use subtend_session::call::ToolEffect;
 
 use super::file_tool::{Builtin, Job, WRITE};
 use super::open;
-use super::replace::WriteTarget;
+use super::replace::{self, WriteTarget};
 use crate::bounded::{count, len};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
@@ -53,6 +53,7 @@ impl Builtin for EditTool {
             return Err(ToolError::bad_args("`old` and `new` are the same: nothing would change"));
         }
         let real = job.real(Self::ACTIONS, path)?;
+        let _memory = job.reserve_contents(replace::memory_of(job, &real, args.new.len()))?;
         let text = text(job, path, &real)?;
         let found = text.matches(&args.old).count();
         let Some(first) = text.find(&args.old) else { return Err(not_found_error(path, &text, &args.old)) };

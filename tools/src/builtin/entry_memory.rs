@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Maximum bytes of the entries, or of the ignore rules, that one call holds at once.
-const MAX_RESERVED: usize = 32 << 20;
-/// Bytes of an entry without its names.
-const ENTRY_BYTES: usize = 160;
+/// Maximum bytes of the entries and the ignore rules that one call holds at once.
+pub(super) const MAX_RESERVED: usize = 16 << 20;
+/// Bytes of an entry without its names, in a list that grows.
+const ENTRY_BYTES: usize = 256;
 
 pub(super) const TRUNCATED: &str = "directories read in part, too many entries";
 pub(super) const TRUNCATED_ONE: &str = "directory read in part, too many entries";
@@ -33,6 +33,11 @@ impl EntryMemory {
         // If the entry exceeds the budget, the drop of `reserved` releases the bytes again.
         let reserved = ReservedMemory { bytes, total: Arc::clone(&self.reserved) };
         (before.saturating_add(bytes) <= MAX_RESERVED).then_some(reserved)
+    }
+
+    /// Returns a handle to the same budget, with its own count of truncated directories.
+    pub(super) fn shared(&self) -> Self {
+        Self { reserved: Arc::clone(&self.reserved), truncated: Cell::default() }
     }
 
     pub(super) fn record_truncated(&self) {

@@ -14,11 +14,13 @@ use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use super::entry_memory::EntryMemory;
 use super::ignores::IgnoreBudget;
+use super::process_memory::{FILES, WALKS};
 use crate::checkpoint::Checkpoints;
 use crate::path::resource;
 use crate::schema;
@@ -27,16 +29,18 @@ use crate::workspace::Workspace;
 use crate::workspace::names::{OpenNamedError, OtherNames};
 
 pub(crate) const WRITE: &str = "fs.write";
-/// Maximum number of concurrent calls of a tool that walks directories.
-pub(super) const MAX_WALKS: usize = 4;
+/// Maximum number of concurrent calls of a tool that walks directories, in one registry.
+pub(super) const MAX_WALKS: usize = 3;
 
 pub(crate) trait Builtin: Send + Sync + 'static {
     const NAME: &'static str;
     /// The description for models.
     const ABOUT: &'static str;
     const EFFECT: ToolEffect;
-    /// Maximum number of concurrent calls, since each takes memory. Further calls wait.
+    /// Maximum number of concurrent calls in one registry. Further calls wait.
     const MAX_CONCURRENT: usize = Semaphore::MAX_PERMITS;
+    /// Maximum bytes that a call takes to walk directories.
+    const WALK_BYTES: usize = 0;
     /// The actions that each call performs on its path.
     const ACTIONS: &'static [&'static str];
     type Args: DeserializeOwned + JsonSchema + Send + 'static;
@@ -67,6 +71,11 @@ impl Job {
     /// Fails once the call is cancelled or its future is dropped.
     pub(crate) fn check_cancelled(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() { Err(ToolError::cancelled()) } else { Ok(()) }
+    }
+
+    /// Waits until the process has memory for `bytes` of contents. A call may reserve only once, because calls must not wait for each other.
+    pub(super) fn reserve_contents(&self, bytes: usize) -> Result<Option<SemaphorePermit<'static>>, ToolError> {
+        Handle::current().block_on(FILES.reserve(bytes, &self.cancel))
     }
 
     /// Returns whether the call may access a file that it found. Refuses denied files, and files that need an approval unless the call had one.
@@ -159,6 +168,7 @@ impl<B: Builtin> Tool for FileTool<B> {
             // A drop of the future does not stop the blocking thread. The drop of this guard cancels it.
             let cancel = call.cancel.child_token();
             let _stop = cancel.clone().drop_guard();
+            let memory = EntryMemory::default();
             let job = Job {
                 key: call.key,
                 workspace: call.workspace,
@@ -167,8 +177,8 @@ impl<B: Builtin> Tool for FileTool<B> {
                 checkpoints: call.checkpoints,
                 cancel,
                 other_names: OtherNames::new(&call.authority),
-                ignores: IgnoreBudget::new(),
-                memory: EntryMemory::default(),
+                ignores: IgnoreBudget::new(&memory),
+                memory,
                 authority: call.authority,
                 granted: granted.unwrap_or(Verdict::Allow),
             };
@@ -177,8 +187,10 @@ impl<B: Builtin> Tool for FileTool<B> {
                 () = call.cancel.cancelled() => return Err(ToolError::cancelled()),
                 permit = permits.acquire_owned() => permit,
             };
+            // After the permit of the registry, so that one workspace does not reserve the memory of all.
+            let reserved = WALKS.reserve(B::WALK_BYTES, &call.cancel).await?;
             let work = tokio::task::spawn_blocking(move || {
-                let _permit = permit;
+                let _held = (permit, reserved);
                 job.check_cancelled()?;
                 B::run(args, &path, &job)
             });

@@ -29,13 +29,13 @@ const FILES: [&str; 2] = [".gitignore", ".ignore"];
 pub(super) struct IgnoreBudget {
     remaining: Cell<u64>,
     skipped: Cell<u64>,
-    /// The memory of the rules that are held at once.
+    /// The memory of the rules that are held at once, which they share with the entries of the walk.
     memory: EntryMemory,
 }
 
 impl IgnoreBudget {
-    pub(super) fn new() -> Self {
-        Self { remaining: Cell::new(MAX_CALL), skipped: Cell::new(0), memory: EntryMemory::default() }
+    pub(super) fn new(memory: &EntryMemory) -> Self {
+        Self { remaining: Cell::new(MAX_CALL), skipped: Cell::new(0), memory: memory.shared() }
     }
 
     fn record_skipped(&self) {

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::entry_memory::{TRUNCATED, TRUNCATED_ONE};
+use super::entry_memory::{MAX_RESERVED, TRUNCATED, TRUNCATED_ONE};
 use super::file_tool::{Builtin, Job, MAX_WALKS};
 use super::filter::GlobFilter;
 use super::ignores::SKIPPED;
@@ -57,6 +57,7 @@ impl Builtin for ListTool {
             take them. Files that .gitignore excludes and .git are not shown; links are not followed.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const MAX_CONCURRENT: usize = MAX_WALKS;
+    const WALK_BYTES: usize = MAX_RESERVED + (1 << 20);
     const ACTIONS: &'static [&'static str] = &[READ];
     type Args = ListArgs;
 

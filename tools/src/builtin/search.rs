@@ -10,11 +10,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::entry_memory::{TRUNCATED, TRUNCATED_ONE};
+use super::entry_memory::{MAX_RESERVED, TRUNCATED, TRUNCATED_ONE};
 use super::file_tool::{Builtin, Job, MAX_WALKS};
 use super::filter::GlobFilter;
 use super::ignores::SKIPPED;
 use super::level::{self, Level, LevelItem, LevelKind};
+use super::line_matcher::{LineMatcher, Steps};
 use super::open;
 use crate::bounded::{self, BoundedLines, count};
 use crate::tool::{ToolError, ToolOutput};
@@ -27,8 +28,18 @@ const MAX_LINE: usize = 400;
 /// Maximum bytes of a searchable line.
 const MAX_HEAP: usize = 16 << 20;
 const MAX_PATTERN: usize = 10_000;
-/// Maximum bytes of a compiled pattern, and of its search state.
-const MAX_PROGRAM: usize = 8 << 20;
+/// Bytes that the buffer of a searched file takes while it grows.
+const BUFFER_BYTES: usize = MAX_HEAP + MAX_HEAP / 2;
+/// Maximum bytes of a compiled pattern.
+const MAX_PROGRAM: usize = 2 << 20;
+/// Maximum bytes of the search state of a pattern.
+const MAX_CACHE: usize = 2 << 20;
+/// Bytes of a pattern in all its compiled forms, with their search states.
+const PATTERN_BYTES: usize = 27 << 20;
+/// Maximum bytes of the paths that `files` keeps.
+const MAX_PATHS: usize = 2 << 20;
+/// Bytes of the lines or the files that a search keeps.
+const RESULT_BYTES: usize = 5 << 20;
 /// Maximum nesting of groups in a pattern.
 const MAX_NESTING: u32 = 100;
 /// Number of files between two progress lines.
@@ -76,6 +87,7 @@ impl Builtin for SearchTool {
         each result is a file with its number of matches.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const MAX_CONCURRENT: usize = MAX_WALKS;
+    const WALK_BYTES: usize = MAX_RESERVED + BUFFER_BYTES + PATTERN_BYTES + RESULT_BYTES;
     const ACTIONS: &'static [&'static str] = &[READ];
     type Args = SearchArgs;
 
@@ -84,7 +96,7 @@ impl Builtin for SearchTool {
     }
 
     fn run(args: SearchArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
-        let matcher = matcher(&args)?;
+        let matcher = LineMatcher::new(matcher(&args)?, steps(&args)?, || job.check_cancelled());
         let real = job.real(Self::ACTIONS, path)?;
         let filter = GlobFilter::new(args.glob.as_deref(), &real)?;
         let metadata = open::metadata(job, Path::new(&*real)).map_err(|error| failure("search", path, &error))?;
@@ -95,6 +107,7 @@ impl Builtin for SearchTool {
             filter,
             max: args.max_matches,
             files: args.files.then(Vec::new),
+            path_bytes: 0,
             dropped: 0,
             out: BoundedLines::new(job.max_bytes),
             seen: SearchCounts::default(),
@@ -121,13 +134,21 @@ fn matcher(args: &SearchArgs) -> Result<RegexMatcher, ToolError> {
         ));
     }
     let mut builder = RegexMatcherBuilder::new();
-    builder.size_limit(MAX_PROGRAM).dfa_size_limit(MAX_PROGRAM).nest_limit(MAX_NESTING);
+    builder.size_limit(MAX_PROGRAM).dfa_size_limit(MAX_CACHE).nest_limit(MAX_NESTING);
     builder.fixed_strings(!args.regex).line_terminator(Some(b'\n'));
-    builder.build(&args.pattern).map_err(|error| {
-        ToolError::bad_args(format!(
-            "the regular expression cannot be used: {error}; for literal text leave out `regex`"
-        ))
-    })
+    builder.build(&args.pattern).map_err(|error| bad_pattern(&error))
+}
+
+/// Returns the pattern in a form that can be stopped within a line. Literal text needs none: the time for it does not depend on its length.
+fn steps(args: &SearchArgs) -> Result<Option<Steps>, ToolError> {
+    if !args.regex {
+        return Ok(None);
+    }
+    Steps::new(&args.pattern, MAX_NESTING, (MAX_PROGRAM, MAX_CACHE)).map(Some).map_err(|error| bad_pattern(&error))
+}
+
+fn bad_pattern(error: &dyn std::fmt::Display) -> ToolError {
+    ToolError::bad_args(format!("the regular expression cannot be used: {error}; for literal text leave out `regex`"))
 }
 
 fn searcher() -> Searcher {
@@ -151,21 +172,23 @@ struct SearchCounts {
     denied: u64,
 }
 
-struct FileSearch<'a> {
+struct FileSearch<'a, C> {
     job: &'a Job,
-    matcher: RegexMatcher,
+    matcher: LineMatcher<C>,
     searcher: Searcher,
     filter: GlobFilter,
     max: u64,
     /// With `files: true`, the found files: whether the path matches, the number of matching lines, and the path.
     files: Option<Vec<(bool, u64, String)>>,
+    /// Bytes of the paths in `files`.
+    path_bytes: usize,
     /// Number of matching files that were dropped from `files`.
     dropped: u64,
     out: BoundedLines,
     seen: SearchCounts,
 }
 
-impl FileSearch<'_> {
+impl<C: Fn() -> Result<(), ToolError>> FileSearch<'_, C> {
     fn walk(&mut self, real: &str, requested: &str) -> Result<(), ToolError> {
         let ignores = level::ancestor_ignores(self.job, real);
         let first = Level::read(self.job, Path::new(real), real, &ignores)?
@@ -228,14 +251,17 @@ impl FileSearch<'_> {
             let by_path = self.matcher.is_match(path.as_bytes()).unwrap_or(false);
             self.seen.paths = self.seen.paths.saturating_add(u64::from(by_path));
             if by_path || found.matches > 0 {
-                files.push((by_path, found.matches, bounded::name(path).into_owned()));
+                let path = bounded::name(path).into_owned();
+                self.path_bytes = self.path_bytes.saturating_add(path.len());
+                files.push((by_path, found.matches, path));
             }
             // Only the first `max` files are shown, so the others need not be kept.
             let most = usize::try_from(self.max).unwrap_or(usize::MAX);
-            if files.len() >= most.saturating_mul(2).saturating_add(1_000) {
+            if files.len() >= most.saturating_mul(2).saturating_add(1_000) || self.path_bytes > MAX_PATHS {
                 sort_files(files);
-                self.dropped = self.dropped.saturating_add(bounded::len(files.len().saturating_sub(most)));
-                files.truncate(most);
+                let before = files.len();
+                self.path_bytes = keep_first(files, most);
+                self.dropped = self.dropped.saturating_add(bounded::len(before.saturating_sub(files.len())));
             }
         }
         self.seen.matches = self.seen.matches.saturating_add(found.matches);
@@ -283,6 +309,7 @@ impl FileSearch<'_> {
             (unreadable, "file unreadable", "files unreadable"),
             (unreadable_dirs, "directory unreadable", "directories unreadable"),
             (denied, "entry not permitted", "entries not permitted"),
+            (self.matcher.skipped_count(), "line too long for the pattern", "lines too long for the pattern"),
             (self.job.ignores.skipped_count(), "ignore file (or line in one) skipped: too large", SKIPPED),
             (self.job.memory.truncated_count(), TRUNCATED_ONE, TRUNCATED),
         ];
@@ -294,6 +321,20 @@ impl FileSearch<'_> {
 /// Sorts files with matching paths first, then by number of matches.
 fn sort_files(files: &mut [(bool, u64, String)]) {
     files.sort_by(|one, other| (other.0, other.1, &one.2).cmp(&(one.0, one.1, &other.2)));
+}
+
+/// Keeps at most `most` files, and paths of half of [`MAX_PATHS`]. Returns the bytes of the paths.
+fn keep_first(files: &mut Vec<(bool, u64, String)>, most: usize) -> usize {
+    let (mut bytes, mut kept) = (0_usize, 0_usize);
+    for (_, _, path) in files.iter().take(most) {
+        if bytes.saturating_add(path.len()) > MAX_PATHS / 2 {
+            break;
+        }
+        bytes = bytes.saturating_add(path.len());
+        kept = kept.saturating_add(1);
+    }
+    files.truncate(kept);
+    bytes
 }
 
 struct CancellableFile<'a> {
@@ -321,11 +362,8 @@ impl Sink for FileMatches {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         self.matches = self.matches.saturating_add(1);
         if self.matches <= self.budget {
-            let bytes = found.bytes();
-            let text = String::from_utf8_lossy(bytes);
-            let text = text.trim_end_matches(['\n', '\r']);
             let line = found.line_number().unwrap_or_default();
-            self.lines.push((line, bounded::shorten(text, MAX_LINE).into_owned()));
+            self.lines.push((line, bounded::shorten_bytes(found.bytes(), MAX_LINE)));
         }
         Ok(true)
     }

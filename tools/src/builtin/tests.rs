@@ -1,5 +1,6 @@
 mod edit;
 mod list;
+mod memory;
 mod read;
 mod search;
 #[cfg(unix)]

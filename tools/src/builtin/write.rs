@@ -3,7 +3,7 @@ use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
 use super::file_tool::{Builtin, Job, WRITE};
-use super::replace::WriteTarget;
+use super::replace::{self, WriteTarget};
 use crate::bounded::{count, len};
 use crate::tool::{ToolError, ToolOutput};
 
@@ -35,6 +35,7 @@ impl Builtin for WriteTool {
             return Err(ToolError::bad_args(format!("`{}` ends with `/`: name a file, not a directory", args.path)));
         }
         let target = WriteTarget::find(job, Self::ACTIONS, path)?;
+        let _memory = job.reserve_contents(replace::memory_of(job, &target.real, args.content.len()))?;
         target.replace(job, path, (args.content.as_bytes(), None))?;
         let done = if target.present.is_some() { "replaced" } else { "created" };
         let bytes = count(len(args.content.len()), "byte", "bytes");

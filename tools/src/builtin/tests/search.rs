@@ -181,3 +181,42 @@ async fn files_are_ranked_by_path_then_by_matches() {
     let none = fixture.text("search", json!({"pattern": "gone", "files": true})).await;
     assert_eq!(none, "[no matches in 6 files; 1 binary file skipped]");
 }
+
+#[tokio::test]
+async fn heavy_pattern_finds_lines_like_a_light_one() {
+    let text = format!("{}\nhit\n{}\n", "ab".repeat(200_000), "ba".repeat(10));
+    let fixture = ToolFixture::new(&[("a", &text)]);
+    let search = |pattern: &str| json!({"pattern": pattern, "regex": true});
+    let expected = "a:2: hit\n[1 matching line in 1 file of 1 file]";
+    for pattern in ["a[ab]{20000}[^ab]|hit", "^(a[ab]{20000}[^ab]|hit)$", "hit"] {
+        assert_eq!(fixture.text("search", search(pattern)).await, expected, "{pattern}");
+    }
+}
+
+/// A byte that is not UTF-8 is shown by three, and the line may have 16 MiB.
+#[tokio::test]
+async fn invalid_bytes_of_a_long_line_are_shown_truncated() {
+    let fixture = ToolFixture::new(&[]);
+    std::fs::write(fixture.at("f"), vec![0xff; 1 << 20]).unwrap();
+    assert_eq!(
+        fixture.text("search", json!({"pattern": r"(?-u:\xff)", "regex": true})).await,
+        format!("f:1: {}… (1048985 more bytes)\n[1 matching line in 1 file of 1 file]", "\u{fffd}".repeat(133))
+    );
+}
+
+#[tokio::test]
+async fn paths_that_a_search_for_files_keeps_are_bounded() {
+    let dir = "d".repeat(200);
+    let deep = [dir.as_str(); 15].join("/");
+    let names: Vec<String> = (0..1_000).map(|n| format!("{deep}/{n:04}")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "hit\n")).collect();
+    let mut fixture = ToolFixture::new(&files);
+    fixture.max_bytes = 8 << 20;
+    let shown = fixture.text("search", json!({"pattern": "hit", "files": true, "max_matches": 10_000})).await;
+    assert!(shown.len() < 3 << 20, "{}", shown.len());
+    let footer = shown.lines().last().unwrap();
+    assert!(
+        footer.starts_with("[1000 matching lines in 1000 files of 1000 files; ") && footer.contains(" shown"),
+        "{footer}"
+    );
+}
