@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +11,7 @@ use subtend_session::ids::Text;
 use subtend_session::near::unknown_agent;
 
 use crate::builtin;
+use crate::files::{self, HardLinks, UNREAD};
 use crate::foreign::mcp_servers;
 use crate::front::{self, Parsed};
 use crate::manifest::{Manifest, Source};
@@ -20,7 +19,7 @@ use crate::product::Product;
 
 pub const FOLDER: &str = ".subtend/agents";
 
-pub const MAX_FILE_BYTES: u64 = 256 << 10;
+pub const MAX_FILE_BYTES: u64 = files::MAX_BYTES;
 
 pub const MAX_FILES: usize = 1_000;
 
@@ -60,23 +59,23 @@ impl Default for ReadBudget {
 }
 
 impl ReadBudget {
-    /// Reads a file as [`read_bounded`] does. Refuses the first file that exceeds the budget, and all files after it.
-    pub(crate) fn read(&mut self, path: &Path, links: HardLinks) -> Result<String, String> {
-        let text = if self.0 == 0 { None } else { Some(read_bounded(path, links)?) };
+    /// Reads a file as [`files::read`] does. Refuses the first file that exceeds the budget, and all files after it.
+    pub(crate) fn read(&mut self, root: &Path, path: &Path, links: HardLinks) -> Result<String, String> {
+        self.take(|| files::read(root, path, links))
+    }
+
+    /// Reads a file as [`files::read_named`] does, within the budget.
+    pub(crate) fn read_named(&mut self, path: &Path) -> Result<String, String> {
+        self.take(|| files::read_named(path))
+    }
+
+    fn take(&mut self, read: impl FnOnce() -> Result<String, String>) -> Result<String, String> {
+        let text = if self.0 == 0 { None } else { Some(read()?) };
         let rest = text.as_ref().and_then(|text| self.0.checked_sub(text.len()));
         self.0 = rest.unwrap_or(0);
         let late = || format!("not used: all files of this kind may have at most {MAX_ALL_BYTES} bytes together");
         text.filter(|_| rest.is_some()).ok_or_else(late)
     }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum HardLinks {
-    /// The file is refused, because a hard link in a workspace may point to a file that no session may read.
-    #[default]
-    Refused,
-    /// The file is read. The user's own files may be hard links into a collection of agents.
-    Read,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +122,7 @@ impl Catalog {
         match first_symlink(workspace, Path::new(FOLDER)) {
             // A session that may write to the target could write agents, and no rule here would prevent it.
             Some(link) => catalog.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
-            None => catalog.find(&workspace.join(FOLDER), 0, &|path| has_ending(path, "md"), &mut files),
+            None => catalog.find(workspace, &workspace.join(FOLDER), 0, &|path| has_ending(path, "md"), &mut files),
         }
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
@@ -132,7 +131,7 @@ impl Catalog {
             catalog.refuse(first, message);
         }
         for path in files.into_iter().take(MAX_FILES) {
-            catalog.read(&path);
+            catalog.read(workspace, &path);
         }
         for product in Product::ALL {
             catalog.load_product(product, workspace);
@@ -247,14 +246,16 @@ impl Catalog {
         named.map(mcp_servers::names).unwrap_or_default()
     }
 
+    /// Finds the files of `folder`, which is `root` or lies below it, without following links.
     pub(crate) fn find(
         &mut self,
+        root: &Path,
         folder: &Path,
         depth: usize,
         wanted: &dyn Fn(&Path) -> bool,
-        files: &mut Vec<PathBuf>,
+        found: &mut Vec<PathBuf>,
     ) {
-        let entries = match fs::read_dir(folder) {
+        let entries = match files::list(root, folder) {
             Ok(entries) => entries,
             Err(error) if depth == 0 && error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => return self.refuse_unread(folder, format!("cannot be listed: {error}")),
@@ -274,10 +275,10 @@ impl Catalog {
                     continue;
                 }
             };
-            let path = entry.path();
+            let path = folder.join(entry.file_name());
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => {
-                    self.find(&path, depth.saturating_add(1), wanted, files);
+                    self.find(root, &path, depth.saturating_add(1), wanted, found);
                 }
                 Ok(kind) if kind.is_dir() => {
                     self.refuse(
@@ -285,7 +286,7 @@ impl Catalog {
                         format!("not read: it is more than {MAX_DEPTH} folders deep. Move its files up."),
                     );
                 }
-                Ok(kind) if kind.is_file() && wanted(&path) => files.push(path),
+                Ok(kind) if kind.is_file() && wanted(&path) => found.push(path),
                 Ok(kind) if kind.is_symlink() => {
                     // The target of a link may lie outside the workspace, and its text would end up in a prompt.
                     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -302,9 +303,9 @@ impl Catalog {
         }
     }
 
-    fn read(&mut self, path: &Path) {
+    fn read(&mut self, root: &Path, path: &Path) {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let text = match self.read_file(path) {
+        let text = match self.read_file(root, path) {
             Ok(text) => text,
             Err(message) => return self.refuse_agent(path, &stem, message),
         };
@@ -326,8 +327,8 @@ impl Catalog {
         }
     }
 
-    fn read_file(&mut self, path: &Path) -> Result<String, String> {
-        let text = self.budget.read(path, self.links);
+    fn read_file(&mut self, root: &Path, path: &Path) -> Result<String, String> {
+        let text = self.budget.read(root, path, self.links);
         if let Some(message) = text.as_ref().err().filter(|message| message.starts_with(UNREAD)) {
             self.keep_unread(path, message.clone());
         }
@@ -420,57 +421,6 @@ pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<
     let unknown = named.find(|name| !known.contains(*name))?;
     let why = unknown_agent(unknown, known.iter().map(String::as_str));
     Some(format!("`permissions` `task:{unknown}`: {why}"))
-}
-
-#[cfg(unix)]
-fn has_other_names(file: &fs::Metadata) -> bool {
-    std::os::unix::fs::MetadataExt::nlink(file) > 1
-}
-
-#[cfg(not(unix))]
-fn has_other_names(_: &fs::Metadata) -> bool {
-    false
-}
-
-/// The start of the message about a file that the operating system did not let this process read.
-const UNREAD: &str = "cannot be read: ";
-
-const LEASED: &str = "another process holds a lease on it (F_SETLEASE). End that process, or retry in a minute";
-
-/// Opens a file without waiting while another process holds a lease on it.
-#[cfg(unix)]
-fn open_nonblocking(path: &Path) -> std::io::Result<fs::File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = fs::File::options().read(true).custom_flags(flags).open(path)?;
-    // A file of another type, such as a pipe, needs blocking reads, so it is opened again without the flag.
-    if file.metadata()?.is_file() { Ok(file) } else { fs::File::open(path) }
-}
-
-#[cfg(not(unix))]
-fn open_nonblocking(path: &Path) -> std::io::Result<fs::File> {
-    fs::File::open(path)
-}
-
-pub(crate) fn read_bounded(path: &Path, links: HardLinks) -> Result<String, String> {
-    let cannot = |error: std::io::Error| {
-        if error.kind() == ErrorKind::WouldBlock {
-            return format!("{UNREAD}{LEASED}");
-        }
-        format!("{UNREAD}{error}")
-    };
-    let mut bytes = Vec::new();
-    let file = open_nonblocking(path).map_err(cannot)?;
-    if links == HardLinks::Refused && has_other_names(&file.metadata().map_err(cannot)?) {
-        return Err("has other names (hard links), which may lie elsewhere: copy the file".to_owned());
-    }
-    file.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut bytes).map_err(cannot)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
-        return Err(format!("is larger than {MAX_FILE_BYTES} bytes, the most that an agent file may have"));
-    }
-    String::from_utf8(bytes)
-        .map_err(|error| format!("is not UTF-8 text, from byte {}", error.utf8_error().valid_up_to()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 mod builtin;
 pub mod catalog;
 pub mod dialect;
+mod files;
 mod foreign;
 pub mod form;
 mod front;

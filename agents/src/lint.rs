@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::catalog::products::{self, id};
-use crate::catalog::{
-    AgentProblem, Catalog, FOLDER, HardLinks, ProblemKind, ReadBudget, bad_rule, has_ending, read_bounded,
-};
+use crate::catalog::{AgentProblem, Catalog, FOLDER, ProblemKind, ReadBudget, bad_rule, has_ending};
+use crate::files::{self, HardLinks};
 use crate::foreign::{self, file::ForeignFile};
 use crate::front;
 use crate::instructions::{FoundFile, Unread};
@@ -55,7 +54,7 @@ pub type ReadBelow<'a> = &'a dyn Fn(&Path, &str) -> Result<FoundFile, Unread>;
 /// An agent file has the format of `product`. Without `product`, the folder in its path decides; other files are native. `read` reads
 /// instruction files and their imports.
 pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog, read: ReadBelow<'_>) -> Vec<Checked> {
-    let mut files = Files {
+    let mut checks = Files {
         all: Vec::new(),
         agents: ReadBudget::default(),
         skills: Skills::default(),
@@ -64,12 +63,12 @@ pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog, read:
     };
     for path in paths {
         if path.is_dir() {
-            files.check_folder(path, product);
+            checks.check_folder(path, product);
         } else {
-            files.take(path, product, path.parent().unwrap_or(path));
+            checks.take(path, product, None);
         }
     }
-    let mut all = files.all;
+    let mut all = checks.all;
     let mut known = around.names();
     known.extend(all.iter().filter(|file| !matches!(kind(&file.path), FileKind::Other(_))).map(
         |file| match file.agent() {
@@ -123,11 +122,11 @@ fn is_of_agents(path: &Path) -> bool {
 }
 
 /// Returns whether it needs no check, like a `README.md` without front matter outside a folder of agents.
-fn is_other_markdown(path: &Path) -> bool {
+fn is_other_markdown(root: &Path, path: &Path) -> bool {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let is_agent = matches!(kind(path), FileKind::Agent) && !is_of_agents(&whole);
     is_agent
-        && read_bounded(path, HardLinks::Refused)
+        && files::read(root, path, HardLinks::Refused)
             .is_ok_and(|text| !text.trim_start_matches('\u{feff}').starts_with("---"))
 }
 
@@ -146,31 +145,40 @@ impl Files<'_> {
         let wanted = |path: &Path| {
             has_ending(path, of(path).map_or("md", Product::extension)) || matches!(kind(path), FileKind::Other(_))
         };
-        let (mut seen, mut files) = (Catalog::default(), Vec::new());
-        seen.find(path, 0, &wanted, &mut files);
+        let (mut seen, mut found) = (Catalog::default(), Vec::new());
+        seen.find(path, path, 0, &wanted, &mut found);
         for problem in seen.problems() {
             self.all.push(Checked { path: problem.path.clone(), content: None, problems: vec![problem.clone()] });
         }
-        files.sort_unstable();
-        for file in files {
+        found.sort_unstable();
+        for file in found {
             // Other files in the folder of a skill are read only when the model asks for them.
             let above = file.ancestors().skip(1).take_while(|above| above.starts_with(path));
             let of_skill =
                 !file.ends_with(skill::FILE) && above.into_iter().any(|above| above.join(skill::FILE).exists());
-            let is_other = product.is_none() && is_other_markdown(&file);
+            let is_other = product.is_none() && is_other_markdown(path, &file);
             if !of_skill && !is_other {
-                self.take(&file, product, path);
+                self.take(&file, product, Some(path));
             }
         }
     }
 
-    fn take(&mut self, path: &Path, product: Option<Product>, given: &Path) {
+    /// Checks a file that was found below `root`, or that the user names.
+    fn take(&mut self, path: &Path, product: Option<Product>, root: Option<&Path>) {
         let other = match kind(path) {
             FileKind::Other(other) if product.is_none() => other,
             FileKind::Agent | FileKind::Other(_) => {
-                let folder = || if Product::of(path).is_some() { folder_of(path) } else { given.to_owned() };
+                let given = || root.or_else(|| path.parent()).unwrap_or(path).to_owned();
+                let folder = || if Product::of(path).is_some() { folder_of(path) } else { given() };
                 let of = product.or_else(|| product_of(path));
-                let checked = check_foreign(path, of.map(|product| (product, folder())), (&self.all, &mut self.agents));
+                let text = match root {
+                    Some(root) => self.agents.read(root, path, HardLinks::Refused),
+                    None => self.agents.read_named(path),
+                };
+                let checked = match text {
+                    Ok(text) => check_read(path, of.map(|product| (product, folder())), &text, &self.all),
+                    Err(message) => refuse(path, message),
+                };
                 return self.all.push(checked);
             }
         };
@@ -214,18 +222,10 @@ fn folder_of(path: &Path) -> PathBuf {
     found.or_else(|| path.parent()).unwrap_or(path).to_owned()
 }
 
-fn check_foreign(
-    path: &Path,
-    of: Option<(Product, PathBuf)>,
-    (before, budget): (&[Checked], &mut ReadBudget),
-) -> Checked {
-    let text = match budget.read(path, HardLinks::Refused) {
-        Ok(text) => text,
-        Err(message) => return refuse(path, message),
-    };
+fn check_read(path: &Path, of: Option<(Product, PathBuf)>, text: &str, before: &[Checked]) -> Checked {
     match of {
-        Some((product, folder)) => check_foreign_text(path, product, &id(&folder, path), &text, before),
-        None => self::check_text(path, &text, before),
+        Some((product, folder)) => check_foreign_text(path, product, &id(&folder, path), text, before),
+        None => self::check_text(path, text, before),
     }
 }
 

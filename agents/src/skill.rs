@@ -2,15 +2,16 @@
 //! needed.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cap_std::fs::FileType;
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::ids::Text;
 
-use crate::catalog::{AgentProblem, Catalog, HardLinks, ProblemKind, ReadBudget, add_problem, first_symlink};
+use crate::catalog::{AgentProblem, Catalog, ProblemKind, ReadBudget, add_problem, first_symlink};
+use crate::files::{self, HardLinks};
 use crate::foreign::{
     fields::{Fields, field},
     lenient,
@@ -86,6 +87,8 @@ pub struct Skills {
 }
 
 struct SkillRoot<'a> {
+    /// The directory below which no links are followed.
+    root: &'a Path,
     folder: &'a Path,
     /// The name of the folder in permission rules.
     resource: &'a str,
@@ -106,7 +109,8 @@ impl Skills {
                 Some(link) => skills.refuse(&link, "is a symbolic link, which is not followed: use a folder"),
                 None => {
                     let folder = workspace.join(&below);
-                    skills.find(&SkillRoot { folder: &folder, resource: &below, in_workspace: true }, &folder, 0);
+                    let of = SkillRoot { root: workspace, folder: &folder, resource: &below, in_workspace: true };
+                    skills.find(&of, &folder, 0);
                 }
             }
         }
@@ -121,7 +125,7 @@ impl Skills {
             return self.warn(&folder, "lies in the workspace, so its skills are not loaded as your own");
         }
         self.budget = ReadBudget::default();
-        self.find(&SkillRoot { folder: &folder, resource, in_workspace: false }, &folder, 0);
+        self.find(&SkillRoot { root: &folder, folder: &folder, resource, in_workspace: false }, &folder, 0);
     }
 
     /// Returns all skills, ordered by name.
@@ -188,12 +192,12 @@ impl Skills {
     }
 
     fn find(&mut self, root: &SkillRoot<'_>, folder: &Path, depth: usize) {
-        let entries = match fs::read_dir(folder) {
+        let entries = match files::list(root.root, folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => return self.refuse(folder, format!("cannot be listed: {error}")),
         };
-        let mut paths: Vec<PathBuf> = Vec::new();
+        let mut found: Vec<(PathBuf, Option<FileType>)> = Vec::new();
         for entry in entries {
             if self.entries >= MAX_ENTRIES {
                 self.refuse(
@@ -204,20 +208,20 @@ impl Skills {
             }
             self.entries = self.entries.saturating_add(1);
             match entry {
-                Ok(entry) => paths.push(entry.path()),
+                Ok(entry) => found.push((folder.join(entry.file_name()), entry.file_type().ok())),
                 Err(error) => self.refuse(folder, format!("cannot be listed to its end: {error}")),
             }
         }
-        paths.sort_unstable();
-        for path in paths {
-            if path.is_symlink() {
+        found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        for (path, kind) in found {
+            if kind.is_some_and(|kind| kind.is_symlink()) {
                 // The target of a link may lie outside the workspace, and its text would be added to a prompt.
                 self.refuse(&path, "is a symbolic link, which is not followed: copy the folder");
-            } else if !path.is_dir() {
+            } else if !kind.is_some_and(|kind| kind.is_dir()) {
                 if path.extension().is_some_and(|ending| ending == "md") {
                     self.warn(&path, format!("is not a skill: a skill is a folder with a {FILE}"));
                 }
-            } else if path.join(FILE).symlink_metadata().is_ok() {
+            } else if files::exists(root.root, &path.join(FILE)) {
                 self.read(root, &path);
             } else if depth < MAX_DEPTH {
                 self.find(root, &path, depth.saturating_add(1));
@@ -230,7 +234,7 @@ impl Skills {
     /// Reads the skill of one folder. Returns the skill, if the file is usable, and the problems.
     pub(crate) fn add_one(&mut self, folder: &Path) -> (Option<Arc<Skill>>, Vec<AgentProblem>) {
         let above = folder.parent().unwrap_or(folder);
-        let root = SkillRoot { folder: above, resource: &above.to_string_lossy(), in_workspace: true };
+        let root = SkillRoot { root: above, folder: above, resource: &above.to_string_lossy(), in_workspace: true };
         let before = self.problems.len();
         match folder.is_symlink() {
             true => self.refuse(&folder.join(FILE), "is in a symbolic link, which is not followed: copy the folder"),
@@ -245,12 +249,9 @@ impl Skills {
         if self.all.len() >= MAX_SKILLS {
             return self.refuse(&path, format!("not read: at most {MAX_SKILLS} skills are loaded"));
         }
-        let is_file = path.symlink_metadata().is_ok_and(|of| of.is_file());
-        if !is_file {
-            return self.refuse(&path, "is not a regular file: copy the file");
-        }
         let below = folder.strip_prefix(root.folder).unwrap_or(folder).to_string_lossy().into_owned();
-        let text = match self.budget.read(&path, if root.in_workspace { HardLinks::Refused } else { HardLinks::Read }) {
+        let links = if root.in_workspace { HardLinks::Refused } else { HardLinks::Read };
+        let text = match self.budget.read(root.root, &path, links) {
             Ok(text) => text,
             Err(why) => return self.refuse(&path, why),
         };

@@ -9,8 +9,9 @@ use subtend_session::near::near;
 
 use crate::catalog::products::id;
 use crate::catalog::{
-    AgentProblem, Catalog, HardLinks, MAX_FILES, ProblemKind, ReadBudget, add_problem, first_symlink, has_ending,
+    AgentProblem, Catalog, MAX_FILES, ProblemKind, ReadBudget, add_problem, first_symlink, has_ending,
 };
+use crate::files::HardLinks;
 use crate::foreign::{fields::Fields, fields::field, lenient};
 use crate::front::BadManifest;
 use crate::manifest::first_sentence;
@@ -103,7 +104,7 @@ impl SlashCommands {
         for (product, below) in folders {
             match first_symlink(workspace, Path::new(&below)) {
                 Some(link) => commands.refuse(&link, "is a symbolic link, which is not followed: use a folder"),
-                None => commands.find(product, &workspace.join(&below), HardLinks::Refused),
+                None => commands.find(product, (workspace, &workspace.join(&below)), HardLinks::Refused),
             }
         }
         commands
@@ -117,7 +118,7 @@ impl SlashCommands {
             return self.warn(&folder, "lies in the workspace, so its commands are not loaded as your own");
         }
         self.budget = ReadBudget::default();
-        self.find(product, &folder, HardLinks::Read);
+        self.find(product, (&folder, &folder), HardLinks::Read);
     }
 
     /// Adds the skills that a user may start as commands. An existing command of the same name wins.
@@ -182,9 +183,9 @@ impl SlashCommands {
         }
     }
 
-    fn find(&mut self, product: Option<Product>, folder: &Path, links: HardLinks) {
+    fn find(&mut self, product: Option<Product>, (root, folder): (&Path, &Path), links: HardLinks) {
         let (mut seen, mut files) = (Catalog::default(), Vec::new());
-        seen.find(folder, 0, &|path| has_ending(path, "md"), &mut files);
+        seen.find(root, folder, 0, &|path| has_ending(path, "md"), &mut files);
         seen.problems().iter().for_each(|problem| add_problem(&mut self.problems, problem.clone()));
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
@@ -193,11 +194,12 @@ impl SlashCommands {
                 format!("this file and all after it are not read: there are more than {MAX_FILES} commands"),
             );
         }
-        files.iter().take(MAX_FILES).for_each(|path| self.file(product, folder, path, links));
+        files.iter().take(MAX_FILES).for_each(|path| self.file(product, (root, folder), path, links));
     }
 
-    fn file(&mut self, product: Option<Product>, folder: &Path, path: &Path, links: HardLinks) {
-        let parsed = self.budget.read(path, links).and_then(|text| parse(product, path, &id(folder, path), &text));
+    fn file(&mut self, product: Option<Product>, (root, folder): (&Path, &Path), path: &Path, links: HardLinks) {
+        let parsed =
+            self.budget.read(root, path, links).and_then(|text| parse(product, path, &id(folder, path), &text));
         match parsed {
             Ok(command) => self.insert(command),
             Err(why) => self.refuse(path, why),
@@ -214,7 +216,7 @@ impl SlashCommands {
         let before = self.problems.len();
         match path.is_symlink() {
             true => self.refuse(path, "is a symbolic link, which is not followed: copy the file"),
-            false => self.file(product, folder, path, HardLinks::Refused),
+            false => self.file(product, (folder, folder), path, HardLinks::Refused),
         }
         let given = self.all().find(|command| command.path == path).cloned();
         (given, self.problems.split_off(before))

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Catalog, HardLinks, MAX_FILES, ReadBudget, first_symlink, has_ending};
+use super::{Catalog, MAX_FILES, ReadBudget, first_symlink, has_ending};
+use crate::files::HardLinks;
 use crate::foreign::{self, file::ForeignFile};
 use crate::manifest::Source;
 use crate::name;
@@ -15,7 +16,7 @@ impl Catalog {
             let below = Path::new(product.folder()).join(folder);
             match first_symlink(workspace, &below) {
                 Some(link) => self.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
-                None => self.load_folder(product, &workspace.join(below), workspace),
+                None => self.load_folder(product, (workspace, &workspace.join(below)), workspace),
             }
         }
         self.reading = None;
@@ -36,16 +37,16 @@ impl Catalog {
                 );
                 continue;
             }
-            self.load_folder(product, &folder, workspace);
+            self.load_folder(product, (&folder, &folder), workspace);
         }
         self.reading = None;
         self.links = HardLinks::Refused;
         self.problems.sort_by(|a, b| a.path.cmp(&b.path));
     }
 
-    fn load_folder(&mut self, product: Product, folder: &Path, workspace: &Path) {
+    fn load_folder(&mut self, product: Product, (root, folder): (&Path, &Path), workspace: &Path) {
         let mut files: Vec<PathBuf> = Vec::new();
-        self.find(folder, 0, &|path| has_ending(path, product.extension()), &mut files);
+        self.find(root, folder, 0, &|path| has_ending(path, product.extension()), &mut files);
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
             self.refuse(
@@ -54,13 +55,13 @@ impl Catalog {
             );
         }
         for path in files.iter().take(MAX_FILES) {
-            self.read_foreign(product, folder, path, workspace);
+            self.read_foreign(product, (root, folder), path, workspace);
         }
     }
 
-    fn read_foreign(&mut self, product: Product, folder: &Path, path: &Path, workspace: &Path) {
+    fn read_foreign(&mut self, product: Product, (root, folder): (&Path, &Path), path: &Path, workspace: &Path) {
         let id = id(folder, path);
-        let text = match self.read_file(path) {
+        let text = match self.read_file(root, path) {
             Ok(text) => text,
             Err(message) => return self.refuse_foreign(path, &name::slug(&id), message),
         };

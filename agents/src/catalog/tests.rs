@@ -1,3 +1,5 @@
+use std::fs;
+
 use subtend_session::authority::Access;
 use subtend_session::authority::Verdict;
 use subtend_session::settings::Settings;
@@ -349,12 +351,12 @@ fn leased_file_is_refused_at_once() {
     let Ok(mut holder) = holder else { return println!("not tried: there is no python3 to take a lease") };
     let mut line = String::new();
     std::io::BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let read = read_bounded(&path, HardLinks::Read);
+    let read = files::read(workspace.path(), &path, HardLinks::Read);
     drop(holder.stdin.take());
     holder.wait().unwrap();
     match line.is_empty() {
         true => println!("not tried: the file system has no leases"),
         false => assert!(read.unwrap_err().contains("another process holds a lease on it"), "{line}"),
     }
-    assert_eq!(read_bounded(&path, HardLinks::Read), Ok("text".to_owned()));
+    assert_eq!(files::read(workspace.path(), &path, HardLinks::Read), Ok("text".to_owned()));
 }

@@ -42,7 +42,7 @@ impl RuleFiles {
             return found;
         }
         let (mut entries, mut files) = (Catalog::default(), Vec::new());
-        entries.find(&root, 0, &|path| has_ending(path, "md"), &mut files);
+        entries.find(directory, &root, 0, &|path| has_ending(path, "md"), &mut files);
         found.problems.extend(entries.problems().iter().cloned());
         files.sort_unstable();
         if let Some(first) = files.get(MAX_RULES) {

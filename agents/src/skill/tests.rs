@@ -1,3 +1,5 @@
+use std::fs;
+
 use subtend_session::authority::{Rule, RuleSet};
 
 use super::*;
