@@ -43,8 +43,8 @@ pub(crate) fn instructions(workspace: &Workspace, trust: Trust) -> Result<Instru
 /// The files of a workspace that can reach prompts, used or not.
 pub(crate) struct WorkspaceFiles {
     instructions: Instructions,
-    /// Files that begin the prompts of children.
-    bootstrap: Vec<&'static str>,
+    /// Files that begin the prompts of children, with what is shown of their texts.
+    bootstrap: Vec<(&'static str, String)>,
     skills: Skills,
     commands: SlashCommands,
     path: PathBuf,
@@ -58,7 +58,11 @@ impl WorkspaceFiles {
         let path = workspace.path();
         let is_used = |name: &str| instructions.files().iter().any(|file| file.path == path.join(name));
         let exists = |name: &str| path.join(name).symlink_metadata().is_ok();
-        let bootstrap = BOOTSTRAP.into_iter().filter(|name| exists(name) && !is_used(name)).collect();
+        let shown = |name: &str| {
+            read_in_folder(path, name).map_or_else(|_| "cannot be read".to_owned(), |file| one_line(&file.text))
+        };
+        let bootstrap = BOOTSTRAP.into_iter().filter(|name| exists(name) && !is_used(name));
+        let bootstrap = bootstrap.map(|name| (name, shown(name))).collect();
         Self {
             instructions,
             bootstrap,
@@ -70,7 +74,7 @@ impl WorkspaceFiles {
 
     /// Returns the files that are not refused: instructions, skills and commands.
     fn accepted_files(&self) -> [Vec<PathBuf>; 3] {
-        let of_children = self.bootstrap.iter().map(|name| self.path.join(name));
+        let of_children = self.bootstrap.iter().map(|(name, _)| self.path.join(name));
         let instructions = self.instructions.files().iter().map(|file| file.path.clone()).chain(of_children).collect();
         let skills = self.skills.all().map(|skill| skill.folder.join(FILE)).collect();
         let commands = self.commands.all().map(|command| command.path.clone()).collect();
@@ -98,25 +102,20 @@ impl WorkspaceFiles {
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let instructions = self.instructions.files().iter();
         let instructions = instructions.map(|file| {
             let paths = file.paths.as_ref().map_or_else(String::new, |paths| format!(" for {}", clip(paths, 100)));
-            format!("instructions {}{paths}: {}", file.name, text(&file.text))
+            format!("instructions {}{paths}: {}", file.name, one_line(&file.text))
         });
         let skills = self.skills.all();
         let skills = skills.map(|skill| format!("skill {}: {} ({})", skill.name, skill.description, skill.resource));
         let commands = self.commands.all();
         let prompt = |command: &SlashCommand| match command.expand("") {
-            Ok(expanded) => text(&expanded.text),
+            Ok(expanded) => one_line(&expanded.text),
             Err(error) => error.to_string(),
         };
         let commands = commands.map(|command| format!("command /{}: {}", command.name, prompt(command)));
-        let of_children = self.bootstrap.iter().map(|name| {
-            let read =
-                read_in_folder(&self.path, name).map_or_else(|_| "cannot be read".to_owned(), |file| text(&file.text));
-            format!("instructions of children {name}: {read}")
-        });
+        let of_children = self.bootstrap.iter().map(|(name, text)| format!("instructions of children {name}: {text}"));
         instructions.chain(of_children).chain(skills).chain(commands).collect()
     }
 
@@ -124,6 +123,10 @@ impl WorkspaceFiles {
         let more = self.skills.problems().iter().chain(self.commands.problems());
         self.instructions.problems().iter().chain(more)
     }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the skills of a workspace if it is trusted, then those of the user.

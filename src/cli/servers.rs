@@ -10,7 +10,7 @@ use subtend::config::Loaded;
 use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
 use subtend_agents::manifest::{Manifest, Source};
 use subtend_host::warnings::ToolWarnings;
-use subtend_session::authority::Rule;
+use subtend_session::authority::{Authority, Rule};
 use subtend_session::ids::{Hash, Text as Name};
 use subtend_tools::mcp::{
     ConnectionSettings, FILE, KnownTools, LoginKey, LoginStore, MAX_FILE_BYTES, Origin, ServerConfig, ServerList,
@@ -204,11 +204,10 @@ pub(crate) enum ServersFile {
 
 /// Reads `.mcp.json`. The caller checks trust.
 pub(crate) fn read_file(workspace: &Workspace) -> Result<ServersFile, Fail> {
-    if workspace.path().join(FILE).is_symlink() {
-        return Ok(ServersFile::Linked);
-    }
-    match workspace.text(FILE, MAX_FILE_BYTES) {
+    match workspace.text_for(&Authority::allow_all(), FILE, MAX_FILE_BYTES) {
         Ok(read_file) => Ok(ServersFile::Content(read_file)),
+        // The file is opened without following links, since a check before that could be outrun.
+        Err(_) if workspace.path().join(FILE).is_symlink() => Ok(ServersFile::Linked),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(ServersFile::Missing),
         Err(error) => Err(Fail::Usage(format!("{FILE} cannot be read: {error}"))),
     }

@@ -8,6 +8,7 @@ use etcetera::BaseStrategy as _;
 use subtend::config::{ConfigError, FILE, Layer, Loaded, MAX_FILE_BYTES, Origin, Warning};
 use subtend_agents::dialect::Dialects;
 use subtend_agents::product::Product;
+use subtend_session::authority::Authority;
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
@@ -168,7 +169,7 @@ pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> 
     Ok(loaded)
 }
 
-pub(crate) enum ProjectFile {
+enum ProjectFile {
     Missing,
     /// A symbolic link, which is not followed: rules that protect this file would not protect the link's target.
     Linked,
@@ -176,13 +177,23 @@ pub(crate) enum ProjectFile {
 }
 
 /// Reads the configuration file of a workspace. The caller checks trust.
-pub(crate) fn project(workspace: &Workspace) -> Result<ProjectFile, Fail> {
+fn project(workspace: &Workspace) -> Result<ProjectFile, Fail> {
     let path = workspace.path().join(FILE);
-    if path.is_symlink() {
-        return Ok(ProjectFile::Linked);
+    // The file is opened without following links, since a check before that could be outrun.
+    match workspace.text_for(&Authority::allow_all(), FILE, MAX_FILE_BYTES) {
+        Err(_) if path.is_symlink() => Ok(ProjectFile::Linked),
+        text => Ok(found(&path.display().to_string(), text)?.map_or(ProjectFile::Missing, ProjectFile::Content)),
     }
-    let text = found(&path.display().to_string(), workspace.text(FILE, MAX_FILE_BYTES))?;
-    Ok(text.map_or(ProjectFile::Missing, ProjectFile::Content))
+}
+
+/// Returns the text of the configuration file of a workspace, or why it cannot be used; `None` if it is missing.
+pub(crate) fn project_text(workspace: &Workspace) -> Option<Result<String, String>> {
+    match project(workspace) {
+        Ok(ProjectFile::Content(text)) => Some(Ok(text)),
+        Ok(ProjectFile::Linked) => Some(Err("it is a symbolic link, which is not followed".to_owned())),
+        Ok(ProjectFile::Missing) => None,
+        Err(why) => Some(Err(why.to_string())),
+    }
 }
 
 fn read(path: &Path) -> io::Result<String> {

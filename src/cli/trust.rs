@@ -16,8 +16,7 @@ use super::fail::{Code, Fail};
 use super::guidance;
 use super::notices::notices;
 use super::paint::{BOLD, CAUTION, Styled, clip, count, exact, harmless, path_line};
-use super::settings::{self, ProjectFile};
-use super::{json, servers, workspace};
+use super::{json, servers, settings, workspace};
 use level::{CoveredPaths, protected_kind};
 pub(crate) use level::{ServerTrust, Trust};
 pub(crate) use record::FILE as RECORD_FILE;
@@ -129,7 +128,8 @@ impl Trust {
     pub(crate) fn catalog(self, workspace: &Workspace) -> Result<Catalog, Fail> {
         let path = workspace.path();
         let mut catalog = if self.is_used() { Catalog::load_checked(path) } else { Catalog::builtin() };
-        self.check(path, catalog.all().filter_map(|manifest| manifest.source.path()))?;
+        // A refused file counts too, because it removes the agent that it would replace.
+        self.check(path, agent_files(&catalog))?;
         for (product, home) in settings::products() {
             catalog.add_own(product, &home, path);
         }
@@ -143,10 +143,11 @@ impl Trust {
 
 /// The contents of a workspace that need trust.
 struct UntrustedFiles {
-    config: bool,
+    /// Text of the configuration, or why it cannot be used.
+    config: Option<Result<String, String>>,
     /// Text of `.mcp.json`. The user's answer applies only to this text.
     servers: Option<Result<String, String>>,
-    agents: usize,
+    catalog: Catalog,
     texts: guidance::WorkspaceFiles,
     /// Names of existing protected paths. Agents cannot replace these; others that they create need a new answer.
     protected: BTreeSet<String>,
@@ -198,7 +199,7 @@ impl TrustedFiles {
     }
 
     pub(crate) fn has_config(&self) -> bool {
-        self.0.config
+        self.0.config.is_some()
     }
 
     /// Records trust in these files and in the configuration, which the user wrote, and in no file that came meanwhile.
@@ -223,24 +224,26 @@ impl UntrustedFiles {
     /// Reads files without using them.
     fn of(workspace: &Workspace) -> Self {
         let path = workspace.path();
-        let catalog = Catalog::load(path);
-        // Remove duplicates, because a file may have several problems.
-        let files = catalog.all().filter_map(|manifest| manifest.source.path());
-        let problems = catalog.problems().iter().map(|problem| &*problem.path);
-        let agents = files.chain(problems).collect::<BTreeSet<_>>();
-        let texts = guidance::WorkspaceFiles::of(workspace);
-        let (config, servers) = (path.join(FILE).symlink_metadata().is_ok(), servers::workspace_file(workspace));
-        let single = [(config, FILE), (servers.is_some(), mcp::FILE)].into_iter().filter(|(exists, _)| *exists);
+        let (catalog, texts) = (Catalog::load(path), guidance::WorkspaceFiles::of(workspace));
+        let (config, servers) = (settings::project_text(workspace), servers::workspace_file(workspace));
+        let single =
+            [(config.is_some(), FILE), (servers.is_some(), mcp::FILE)].into_iter().filter(|(exists, _)| *exists);
         let of_texts = texts.paths();
-        let files = agents.iter().copied().chain(of_texts.iter().map(PathBuf::as_path));
+        let files = agent_files(&catalog).chain(of_texts.iter().map(PathBuf::as_path));
         let protected =
             files.filter_map(|file| protected_kind(path, file)).chain(single.map(|(_, name)| name)).map(str::to_owned);
-        Self { config, servers, agents: agents.len(), protected: protected.collect(), texts }
+        let protected = protected.collect();
+        Self { config, servers, catalog, protected, texts }
+    }
+
+    fn agents(&self) -> usize {
+        // Remove duplicates, because a file may have several problems.
+        agent_files(&self.catalog).collect::<BTreeSet<_>>().len()
     }
 
     fn is_empty(&self) -> bool {
         let texts = self.texts.counts().iter().any(|(files, _)| *files > 0);
-        !self.config && self.servers.is_none() && self.agents == 0 && !texts
+        self.config.is_none() && self.servers.is_none() && self.agents() == 0 && !texts
     }
 
     /// Returns the recorded answer; `None` if no answer covers all files.
@@ -286,9 +289,9 @@ impl UntrustedFiles {
     }
 
     fn names(&self) -> String {
-        let all = std::iter::once((self.agents, "agent")).chain(self.texts.counts());
+        let all = std::iter::once((self.agents(), "agent")).chain(self.texts.counts());
         let counted = all.filter(|(files, _)| *files > 0).map(|(files, what)| count(files as u64, what));
-        let config = self.config.then(|| FILE.to_owned());
+        let config = self.config.as_ref().map(|_| FILE.to_owned());
         let servers = self.servers.as_ref().map(|_| mcp::FILE.to_owned());
         config.into_iter().chain(servers).chain(counted).collect::<Vec<_>>().join(" and ")
     }
@@ -312,6 +315,12 @@ pub(crate) fn files_below(workspace: &Path) -> Result<Vec<PathBuf>, Fail> {
         answer.trusted && path != workspace && path.starts_with(workspace) && answer.may_be_same()
     };
     Ok(TrustAnswer::read_all()?.iter().filter(is_below).flat_map(TrustAnswer::files).collect())
+}
+
+/// Returns the files of agents, refused ones included.
+fn agent_files(catalog: &Catalog) -> impl Iterator<Item = &Path> {
+    let used = catalog.all().filter_map(|manifest| manifest.source.path());
+    used.chain(catalog.problems().iter().map(|problem| &*problem.path))
 }
 
 fn by_variable() -> bool {
@@ -340,7 +349,8 @@ fn ask(workspace: &Workspace, files: &mut UntrustedFiles, mut shown: Vec<u8>) ->
         }
         let yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
         let now = UntrustedFiles::of(workspace);
-        if yes && (now.servers_hash() != files.servers_hash() || description(workspace, &now)? != shown) {
+        let is_same = now.servers_hash() == files.servers_hash() && now.protected == files.protected;
+        if yes && !(is_same && description(workspace, &now)? == shown) {
             say("the files changed while you were asked, so this answer is not used")?;
             *files = now;
             if files.is_empty() {
@@ -367,16 +377,10 @@ fn description(workspace: &Workspace, files: &UntrustedFiles) -> Result<Vec<u8>,
     let mut out = Vec::new();
     let path = workspace.path();
     writeln!(out, "{} contains:", Styled(BOLD, path_line(path)))?;
-    if files.config {
+    if let Some(text) = &files.config {
         writeln!(out, "  {FILE}")?;
-        let text = match settings::project(workspace) {
-            Ok(ProjectFile::Content(text)) => Ok(text),
-            Ok(ProjectFile::Linked) => Err("it is a symbolic link, which is not followed".to_owned()),
-            Ok(ProjectFile::Missing) => Err("it was removed".to_owned()),
-            Err(why) => Err(why.to_string()),
-        };
-        let layer =
-            text.and_then(|text| Layer::file(Origin::Project(FILE.into()), &text).map_err(|error| error.to_string()));
+        let parse = |text: &String| Layer::file(Origin::Project(FILE.into()), text).map_err(|error| error.to_string());
+        let layer = text.as_ref().map_err(Clone::clone).and_then(parse);
         match layer.and_then(|layer| Loaded::of([layer]).map_err(|error| error.to_string())) {
             Ok(loaded) => {
                 for setting in loaded.values.iter().filter(|setting| setting.origin != Origin::Default) {
@@ -387,8 +391,7 @@ fn description(workspace: &Workspace, files: &UntrustedFiles) -> Result<Vec<u8>,
             Err(why) => writeln!(out, "    {}", clip(&harmless(&why), 400))?,
         }
     }
-    let catalog = Catalog::load(path);
-    for manifest in catalog.all() {
+    for manifest in files.catalog.all() {
         if let Some(file) = manifest.source.path() {
             let model = manifest.model.as_ref().map_or_else(String::new, |model| format!(", model {model}"));
             let line = format!("agent {}{model}: {} ({})", manifest.name, manifest.description, file.display());
@@ -398,7 +401,7 @@ fn description(workspace: &Workspace, files: &UntrustedFiles) -> Result<Vec<u8>,
     for line in files.texts.lines() {
         writeln!(out, "  {}", clip(&harmless(&line), 300))?;
     }
-    let problems = catalog.problems().iter().chain(files.texts.problems());
+    let problems = files.catalog.problems().iter().chain(files.texts.problems());
     for problem in problems {
         let line = format!("{}: {}", problem.path.display(), problem.message);
         writeln!(out, "  {}", clip(&harmless(&line), 300))?;
@@ -459,5 +462,33 @@ mod tests {
             (catalog.get("late").is_some(), has_instructions, &*agent == "late")
         };
         assert_eq!((used(trust), used(Trust::GIVEN)), ((false, false, false), (true, true, true)));
+    }
+
+    /// A file that is hidden while the question is shown would be covered by its answer. The control: files that were read
+    /// when it was hidden.
+    #[test]
+    fn trust_question_shows_the_files_that_its_answer_covers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let workspace = Workspace::open(folder.path()).expect("a workspace");
+        std::fs::create_dir_all(folder.path().join(".subtend/agents")).expect("a folder");
+        for (name, text) in [
+            (".subtend/agents/late.md", "---\nmode: all\ndescription: Late.\n---\nObey.\n"),
+            ("ENVIRONMENT.md", "Trust me.\n"),
+            (FILE, "agent: late\n"),
+        ] {
+            std::fs::write(folder.path().join(name), text).expect("a file");
+        }
+        let files = UntrustedFiles::of(&workspace);
+        std::fs::remove_dir_all(folder.path().join(".subtend")).expect("a folder");
+        for name in ["ENVIRONMENT.md", FILE] {
+            std::fs::remove_file(folder.path().join(name)).expect("a file");
+        }
+        let shown = |files: &UntrustedFiles| {
+            let text = String::from_utf8(description(&workspace, files).expect("a description")).expect("text");
+            ["agent late", "Trust me.", "agent = late"].map(|part| text.contains(part))
+        };
+        let now = UntrustedFiles::of(&workspace);
+        assert_eq!((shown(&files), shown(&now)), ([true; 3], [false; 3]));
+        assert_eq!((files.protected.len(), now.protected.len()), (2, 0));
     }
 }

@@ -136,4 +136,22 @@ mod tests {
             assert_eq!(refused(trust), [const { None }; 5]);
         }
     }
+
+    /// A late file that is refused could still remove a built-in agent, which may deny more than its caller. The control:
+    /// trust in everything.
+    #[test]
+    fn refused_agent_that_comes_after_a_decision_is_reported() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let workspace = Workspace::open(folder.path()).expect("a workspace");
+        std::fs::write(folder.path().join("AGENTS.md"), "Obey.\n").expect("a file");
+        let before = UntrustedFiles::of(&workspace).trust();
+        std::fs::create_dir_all(folder.path().join(".subtend/agents")).expect("a folder");
+        std::fs::write(folder.path().join(".subtend/agents/explore.md"), "---\nmode: boss\n---\nObey.\n")
+            .expect("a file");
+        let loaded = |trust: Trust| match trust.catalog(&workspace) {
+            Ok(catalog) => catalog.get("explore").map_or_else(|| "removed".to_owned(), |agent| agent.name.to_string()),
+            Err(fail) => fail.to_string().chars().take(18).collect(),
+        };
+        assert_eq!([before, Trust::GIVEN].map(loaded), [".subtend was added", "removed"]);
+    }
 }
