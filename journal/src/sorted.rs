@@ -92,6 +92,10 @@ impl Sorted {
             InflightChange::Put(row) => {
                 self.inflight.insert(session, Some(row));
             }
+            // Created and ended within the group: the session has no row.
+            InflightChange::Delete if self.ev.contains_key(&(session, Seq(1))) => {
+                self.inflight.remove(&session);
+            }
             InflightChange::Delete => {
                 self.inflight.insert(session, None);
             }
@@ -122,4 +126,64 @@ impl Sorted {
 fn json(table: Table, session: SessionId, row: Option<&impl Serialize>) -> Result<Edit> {
     let key = rows::session_key(session);
     Ok((key.to_vec(), row.map(|row| rows::seal_json(table.name(), &key, row)).transpose()?))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use subtend_session::ids::{Epoch, RunNo};
+    use subtend_session::place::{OnRestart, Owner};
+    use subtend_session::state::Phase;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::engine::GroupFrame;
+
+    const ONE: SessionId = SessionId(Uuid::from_u128(1));
+    const TWO: SessionId = SessionId(Uuid::from_u128(2));
+
+    pub(crate) fn opened() -> InflightChange {
+        InflightChange::Put(Box::new(Inflight {
+            run: RunNo(1),
+            state: Phase::Queued,
+            owner: Owner::Person,
+            root: ONE,
+            depth: 0,
+            opened_lsn: Lsn(1),
+            deadline_left_ms: None,
+            wall_cap_at: None,
+            on_restart: OnRestart::Fail,
+            epoch: Epoch(1),
+            starts: 0,
+            limited_until: None,
+        }))
+    }
+
+    pub(crate) fn frame(session: SessionId, first_seq: u64, lsn: u64, inflight: InflightChange) -> GroupFrame {
+        GroupFrame {
+            lsn: Lsn(lsn),
+            session,
+            first_seq: Seq(first_seq),
+            count: 3,
+            epoch: Epoch(1),
+            at_ms: 0,
+            payload: Payload::Bytes(Vec::new()),
+            changes: Changes { inflight, ..Changes::default() },
+        }
+    }
+
+    fn inflight_edits(frames: Vec<GroupFrame>) -> Vec<(Vec<u8>, bool)> {
+        let (_, tables) = Sorted::of(Group { frames }).unwrap().edits().unwrap();
+        let edits = tables.into_iter().filter(|(table, _)| *table == Table::Inflight).flat_map(|(_, edits)| edits);
+        edits.map(|(key, value)| (key, value.is_some())).collect()
+    }
+
+    /// The controls: a run of an earlier group needs the removal, and a run that is still open needs its row.
+    #[test]
+    fn run_that_a_group_opens_and_ends_has_no_edit() {
+        let created_and_ended = [frame(ONE, 1, 1, opened()), frame(ONE, 4, 2, InflightChange::Delete)];
+        assert_eq!(inflight_edits(created_and_ended.to_vec()), []);
+        let others = [frame(ONE, 4, 1, InflightChange::Delete), frame(TWO, 1, 2, opened())];
+        let keys = [ONE, TWO].map(|session| rows::session_key(session).to_vec());
+        assert_eq!(inflight_edits(others.to_vec()), keys.into_iter().zip([false, true]).collect::<Vec<_>>());
+    }
 }
