@@ -168,7 +168,6 @@ impl<B: Builtin> Tool for FileTool<B> {
             // A drop of the future does not stop the blocking thread. The drop of this guard cancels it.
             let cancel = call.cancel.child_token();
             let _stop = cancel.clone().drop_guard();
-            let memory = EntryMemory::default();
             let job = Job {
                 key: call.key,
                 workspace: call.workspace,
@@ -177,8 +176,8 @@ impl<B: Builtin> Tool for FileTool<B> {
                 checkpoints: call.checkpoints,
                 cancel,
                 other_names: OtherNames::new(&call.authority),
-                ignores: IgnoreBudget::new(&memory),
-                memory,
+                ignores: IgnoreBudget::new(),
+                memory: EntryMemory::of_entries(),
                 authority: call.authority,
                 granted: granted.unwrap_or(Verdict::Allow),
             };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cap_std::fs::Dir;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::entry_memory::{EntryMemory, ReservedMemory};
+use super::entry_memory::{EntryMemory, MAX_RULES, ReservedMemory};
 use super::glob;
 use crate::bounded::len;
 use crate::workspace::beneath;
@@ -29,13 +29,13 @@ const FILES: [&str; 2] = [".gitignore", ".ignore"];
 pub(super) struct IgnoreBudget {
     remaining: Cell<u64>,
     skipped: Cell<u64>,
-    /// The memory of the rules that are held at once, which they share with the entries of the walk.
+    /// The memory of the rules that are held at once.
     memory: EntryMemory,
 }
 
 impl IgnoreBudget {
-    pub(super) fn new(memory: &EntryMemory) -> Self {
-        Self { remaining: Cell::new(MAX_CALL), skipped: Cell::new(0), memory: memory.shared() }
+    pub(super) fn new() -> Self {
+        Self { remaining: Cell::new(MAX_CALL), skipped: Cell::new(0), memory: EntryMemory::new(MAX_RULES) }
     }
 
     fn record_skipped(&self) {

@@ -11,7 +11,7 @@ use crate::tool::ToolError;
 /// Bytes of one permit.
 const UNIT: usize = 64 << 10;
 /// Maximum bytes of all walks: the walks of one registry, and a search of another one.
-const MAX_WALKS: u32 = 340 << 4;
+const MAX_WALKS: u32 = 384 << 4;
 /// Maximum bytes of all files that are replaced. Walks take none of it, so that writes do not wait for them.
 const MAX_FILES: u32 = 80 << 4;
 

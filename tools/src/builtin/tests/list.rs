@@ -157,7 +157,7 @@ async fn ignore_rules_held_by_a_walk_are_limited_in_total() {
     let footer = |text: String| text.lines().last().map(str::to_owned);
     assert_eq!(
         footer(fixture.text("list", json!({"glob": "no"})).await).as_deref(),
-        Some("[0 files; 26 ignore files (or lines in them) skipped: too large]")
+        Some("[0 files; 2203 ignore files (or lines in them) skipped: too large]")
     );
     assert_eq!(
         footer(fixture.text("search", json!({"pattern": "no"})).await).as_deref(),
