@@ -167,7 +167,8 @@ struct RefusalPage<'a> {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let frame = PageFrame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0, loads_asks: false, now_ms: 0 };
+        let frame =
+            PageFrame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0, loads_asks: false, now_ms: 0 };
         let page = RefusalPage { frame, problem: &self.0 };
         let mut response = match page.render() {
             Ok(html) => self.0.with_body(Html(html)),
