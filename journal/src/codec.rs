@@ -101,10 +101,37 @@ fn crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(head, bytes.get(HEADER..).unwrap_or_default())
 }
 
+/// The header of a frame.
+struct FrameHeader {
+    session: SessionId,
+    first_seq: Seq,
+    count: u32,
+    epoch: Epoch,
+    at_ms: i64,
+}
+
 /// Decodes a frame and checks it completely.
 /// # Errors
 /// [`FrameError::Corrupt`] for damaged bytes, [`FrameError::Newer`] for undamaged bytes of a newer version.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
+    let (FrameHeader { session, first_seq, count, epoch, at_ms }, body) = open(bytes)?;
+    let records: Vec<Record> = serde_json::from_slice(body).map_err(|error| classify_json_error(&error))?;
+    if u32::try_from(records.len()) != Ok(count) {
+        return Err(FrameError::Corrupt(format!("it holds {} records, the header says {count}", records.len())));
+    }
+    Ok(Decoded { session, first_seq, epoch, at_ms, records })
+}
+
+/// Returns the activation that wrote a frame, and the sequence number of the record after it. Checks everything but the records.
+/// # Errors
+/// As for [`decode`].
+pub(crate) fn end_of(bytes: &[u8]) -> Result<(Epoch, Seq), FrameError> {
+    let (header, _) = open(bytes)?;
+    Ok((header.epoch, Seq(header.first_seq.0.saturating_add(header.count.into()))))
+}
+
+/// Checks the bytes of a frame, and returns its header and its body.
+fn open(bytes: &[u8]) -> Result<(FrameHeader, &[u8]), FrameError> {
     let (head, body) = bytes
         .split_first_chunk::<HEADER>()
         .ok_or_else(|| FrameError::Corrupt(format!("{} bytes are shorter than a header", bytes.len())))?;
@@ -138,11 +165,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
         let named = Reference::of(body).map(|named| named.hash.to_string()).unwrap_or_default();
         return Err(FrameError::Corrupt(format!("its body is in the blob {named}, which was not fetched")));
     }
-    let records: Vec<Record> = serde_json::from_slice(body).map_err(|error| classify_json_error(&error))?;
-    if u32::try_from(records.len()) != Ok(count) {
-        return Err(FrameError::Corrupt(format!("it holds {} records, the header says {count}", records.len())));
-    }
-    Ok(Decoded { session, first_seq, epoch, at_ms, records })
+    Ok((FrameHeader { session, first_seq, count, epoch, at_ms }, body))
 }
 
 /// A reference to a body in a blob.

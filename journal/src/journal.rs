@@ -20,6 +20,8 @@ use crate::{codec, read, writer};
 
 mod reads;
 
+pub use reads::StartRows;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Opens a store even if its acknowledged tail is missing, and continues without it.

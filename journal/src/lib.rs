@@ -67,7 +67,7 @@ pub use export::{ExportError, Scope, Skipped, Tally};
 pub use fault_points::FAULT_POINTS;
 pub use frame::{Appended, Batch, Frame, Stored};
 pub use import::{ImportBounds, ImportError, WrittenImport};
-pub use journal::{Activation, Journal, Options, StoreInfo};
+pub use journal::{Activation, Journal, Options, StartRows, StoreInfo};
 pub use store::{
     CopyProgress, StoreSpec, compact_store, discard_store, open_store, open_store_to_read, open_store_with,
     store_exists,

@@ -161,13 +161,18 @@ pub(crate) fn read_last(
 ) -> Result<Known, ReadError> {
     let Some((seq, lsn, kept)) = frames.last() else { return Err(ReadError::NoSuchSession(session)) };
     let (seq, lsn) = (*seq, *lsn);
-    let missing = || ReadError::Damaged { session, seq, lsn, why: "its frame is not in the log".into() };
-    let frame =
-        open_frame(kept.clone().ok_or_else(missing)?).map_err(|error| damage_error(session, seq, lsn, error))?;
+    let (wrote, next_seq) = match kept {
+        None => return Err(ReadError::Damaged { session, seq, lsn, why: "its frame is not in the log".into() }),
+        Some(StoredFrame::Bytes(bytes)) => codec::end_of(bytes),
+        Some(StoredFrame::Records(frame)) => {
+            Ok((frame.epoch, Seq(frame.first_seq.0.saturating_add(frame.records.len() as u64))))
+        }
+        Some(StoredFrame::Damaged(why)) => Err(FrameError::Corrupt(why.clone())),
+    }
+    .map_err(|error| damage_error(session, seq, lsn, error))?;
     // The rows may have the epoch of an activation without records.
     let rows = [head.map(|head| head.epoch), inflight.map(|row| row.epoch)];
-    let epoch = rows.into_iter().flatten().fold(frame.epoch, Epoch::max);
-    let next_seq = Seq(frame.first_seq.0.saturating_add(frame.records.len() as u64));
+    let epoch = rows.into_iter().flatten().fold(wrote, Epoch::max);
     Ok(Known { epoch, next_seq })
 }
 

@@ -13,24 +13,28 @@ use redb::{
     TableError, Value, WriteTransaction,
 };
 
+use subtend_session::ids::{Lsn, Seq, SessionId};
+
 use crate::directory;
-use crate::engine::{Group, Result};
+use crate::engine::{Group, Result, StoredFrame};
 use crate::error::{EngineError, OpenError, io};
 use crate::panics::catch_panics;
 use crate::rows::{self, CHILD_KEY_LEN, EV_KEY_LEN, OUTBOX_KEY_LEN, SESSION_KEY_LEN};
 use crate::sorted::Sorted;
-use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, Table, Tables, Visit};
+use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, RangeRows, Table, Tables, Visit};
 
 mod overlay;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const EV_TABLE: TableDefinition<'_, &[u8; EV_KEY_LEN], u64> = TableDefinition::new("ev");
-const HEAD: TableDefinition<'_, &[u8; SESSION_KEY_LEN], &[u8]> = TableDefinition::new("head");
-const INFLIGHT: TableDefinition<'_, &[u8; SESSION_KEY_LEN], &[u8]> = TableDefinition::new("inflight");
+const HEAD: SessionTable = TableDefinition::new("head");
+const INFLIGHT: SessionTable = TableDefinition::new("inflight");
 const CHILD_TABLE: TableDefinition<'_, &[u8; CHILD_KEY_LEN], ()> = TableDefinition::new("kid");
 const OUTBOX_TABLE: TableDefinition<'_, &[u8; OUTBOX_KEY_LEN], &[u8]> = TableDefinition::new("outbox");
 const DEF: TableDefinition<'_, &[u8; SESSION_KEY_LEN], &[u8]> = TableDefinition::new("def");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+
+type SessionTable = TableDefinition<'static, &'static [u8; SESSION_KEY_LEN], &'static [u8]>;
 
 #[derive(Debug)]
 pub struct Redb {
@@ -173,12 +177,8 @@ impl Redb {
         work: impl FnOnce(redb::ReadOnlyTable<K, V>) -> Result<T>,
     ) -> Result<Option<T>> {
         catch_panics("read", || {
-            let txn: ReadTransaction = self.db.begin_read().map_err(store("begin to read"))?;
-            match txn.open_table(table) {
-                Ok(table) => work(table).map(Some),
-                Err(TableError::TableDoesNotExist(_)) => Ok(None),
-                Err(error) => Err(store("open a table")(error)),
-            }
+            let txn = self.db.begin_read().map_err(store("begin to read"))?;
+            table_in(&txn, table)?.map(work).transpose()
         })
     }
 
@@ -228,6 +228,25 @@ impl Redb {
         })
         .map(Option::flatten)
     }
+}
+
+/// Opens a table; returns `None` if it is missing.
+fn table_in<K: Key + 'static, V: Value + 'static>(
+    txn: &ReadTransaction,
+    table: TableDefinition<'_, K, V>,
+) -> Result<Option<redb::ReadOnlyTable<K, V>>> {
+    match txn.open_table(table) {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(store("open a table")(error)),
+    }
+}
+
+/// Returns a row of a session.
+fn session_row(txn: &ReadTransaction, table: SessionTable, session: SessionId) -> Result<Option<Vec<u8>>> {
+    let Some(rows) = table_in(txn, table)? else { return Ok(None) };
+    let row = rows.get(&rows::session_key(session)).map_err(store("read a row"))?;
+    Ok(row.map(|row| row.value().to_vec()))
 }
 
 fn range<K: Bytes + Key, V: Bytes>(
@@ -336,6 +355,30 @@ impl Tables for Redb {
     fn last(&self, table: Table, keys: Keys<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         in_table!(table, self.last_in(keys))
     }
+
+    /// Reads in one transaction, because opening a table costs more than reading a row.
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<RangeRows> {
+        catch_panics("read", || {
+            let txn = self.db.begin_read().map_err(store("begin to read"))?;
+            let (head, inflight) = (session_row(&txn, HEAD, session)?, session_row(&txn, INFLIGHT, session)?);
+            let mut frames = Vec::new();
+            if let (Some(ev), Some(log)) = (table_in(&txn, EV_TABLE)?, table_in(&txn, LOG)?) {
+                let positions = |first, last| {
+                    let keys = rows::ev_key(session, first)..=rows::ev_key(session, last);
+                    ev.range::<&[u8; EV_KEY_LEN]>(keys.start()..=keys.end()).map_err(store("scan"))
+                };
+                let before = positions(Seq(0), from)?.next_back().transpose().map_err(store("read the last row"))?;
+                let first = before.map_or(from, |(key, _)| rows::ev_of(key.value()).1);
+                for row in positions(first, from.max(Seq(until.0.saturating_sub(1))))? {
+                    let (key, lsn) = row.map_err(store("scan"))?;
+                    let frame = log.get(lsn.value()).map_err(store("read a row"))?;
+                    let frame = frame.map(|frame| StoredFrame::Bytes(frame.value().to_vec()));
+                    frames.push((rows::ev_of(key.value()).1, Lsn(lsn.value()), frame));
+                }
+            }
+            Ok(RangeRows { head, inflight, frames })
+        })
+    }
 }
 
 #[cfg(test)]
@@ -345,7 +388,7 @@ mod tests {
 
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use subtend_session::ids::{CallId, SessionId, TurnNo};
+    use subtend_session::ids::{CallId, TurnNo};
     use subtend_session::index::{InflightChange, Row, RowKey, RowKind};
     use uuid::Uuid;
 

@@ -104,7 +104,8 @@ impl Cells {
     /// Folds a queued child whose state was dropped. It has not decided anything since its creation.
     async fn fold_new_session(&self, session: SessionId, created: Lsn) -> Result<Box<State>, ActivationError> {
         self.log.journal.wait(created).await?;
-        let stored = self.log.journal.records(session)?;
+        let frame = self.log.journal.frame_at(created)?.filter(|(of, _)| *of == session);
+        let (_, stored) = frame.ok_or(ReadError::NoSuchSession(session))?;
         Ok(Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?))
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use subtend_journal::{Poisoned, ReadError};
+use subtend_journal::{Poisoned, ReadError, StartRows};
 use subtend_session::ids::SessionId;
 use subtend_session::index::{Inflight, Row, RowKind};
 use tokio::sync::{Mutex, oneshot};
@@ -80,10 +80,10 @@ impl StartRecovery {
     /// Sweeps runs in flight, deepest first, then delivers rows to idle sessions, then resumes runs.
     pub(crate) async fn boot(
         self: &Arc<Self>,
+        StartRows { inflight, damaged, .. }: StartRows,
         progress: &(dyn Fn(BootProgress) + Sync),
     ) -> Result<BootReport, BootError> {
         let started = now();
-        let damaged = self.log.journal.damaged_rows()?;
         for (session, error) in &damaged {
             // The damaged session remains as it is and returns the error to callers; the other sessions start.
             tracing::error!(?session, %error, "a damaged session is skipped");
@@ -91,7 +91,6 @@ impl StartRecovery {
                 self.takeover.unreadable.add(*session, &error.to_string());
             }
         }
-        let inflight = self.log.journal.inflight()?;
         let levels = levels(&inflight);
         let mut at = BootSteps { done: 0, total: inflight.len(), progress };
         let at_boot = self.plan_recovery(&inflight, &levels, &mut at)?;

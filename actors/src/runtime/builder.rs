@@ -368,15 +368,19 @@ impl Builder {
             let (saved, journal) = (checkpoints.as_ref(), runtime.journal());
             let found = restores::settle(saved, journal).await;
             let (merged, unmerged) = finish_merges(components.environments.home().worktrees.clone()).await;
-            let open: BTreeSet<SessionId> = journal.inflight()?.into_iter().map(|(session, _)| session).collect();
+            let rows = journal.start_rows()?;
+            let (open, has_deleted): (BTreeSet<SessionId>, bool) =
+                (rows.inflight.iter().map(|(session, _)| *session).collect(), rows.has_deleted);
             restores::remove_temporary_files(saved, journal, open.clone()).await;
-            let mut report = components.recovery.boot(&*on_boot).await?;
+            let mut report = components.recovery.boot(rows, &*on_boot).await?;
             report.restored = found.restored;
             report.merged = merged;
             report.failures.extend(found.failed.map(|why| BootFailure { session: None, why }));
             report.failures.extend(unmerged);
             report.unrecorded = restores::unfinished_writes(saved, journal, open).await;
-            runtime.complete_deletions().await?;
+            if has_deleted {
+                runtime.complete_deletions().await?;
+            }
             restores::erase_deleted(saved, runtime.journal()).await;
             remove_deleted_worktrees(components.environments.home().worktrees.clone(), runtime.journal()).await;
             Ok::<_, BootError>(report)

@@ -15,6 +15,16 @@ use crate::read::{
 };
 use crate::verify::{self, Progress, Report};
 
+/// The rows that a start reads.
+#[derive(Debug, Default)]
+pub struct StartRows {
+    pub inflight: Vec<(SessionId, Inflight)>,
+    /// True if a session is deleted. A crash may have interrupted the deletion of those below it.
+    pub has_deleted: bool,
+    /// Damaged rows, with their session where it is known.
+    pub damaged: Vec<(Option<SessionId>, ReadError)>,
+}
+
 impl Journal {
     /// Returns all records of a session, without gaps, checked, with the bodies of its creation record.
     /// # Errors
@@ -157,18 +167,32 @@ impl Journal {
     /// Returns the damaged rows that listings omit, with their session where it is known. Call it once at the start, and quarantine the
     /// sessions.
     pub fn damaged_rows(&self) -> Result<Vec<(Option<SessionId>, ReadError)>, ReadError> {
+        Ok(self.start_rows()?.damaged)
+    }
+
+    /// Reads the rows that a start needs, each table once.
+    pub fn start_rows(&self) -> Result<StartRows, ReadError> {
         let engine = self.shared().engine()?;
-        let mut found: Vec<_> =
-            self.damaged_heads()?.into_iter().map(|(session, error)| (Some(session), error)).collect();
+        let (mut rows, mut damaged) = (StartRows::default(), Vec::new());
+        engine.heads(&mut |session, head| {
+            match head {
+                Ok(head) => rows.has_deleted |= head.deleted,
+                Err(error) => damaged.push((Some(session), error.into())),
+            }
+            CONTINUE
+        })?;
         engine.inflights(&mut |session, row| {
-            found.extend(row.err().map(|error| (Some(session), error.into())));
+            match row {
+                Ok(row) => rows.inflight.push((session, row)),
+                Err(error) => damaged.push((Some(session), error.into())),
+            }
             CONTINUE
         })?;
         engine.outbox(None, &mut |row| {
-            found.extend(row.err().map(|error| (None, error.into())));
+            damaged.extend(row.err().map(|error| (None, error.into())));
             CONTINUE
         })?;
-        Ok(found)
+        Ok(StartRows { damaged, ..rows })
     }
 
     /// Returns sessions that an unfinished import has left: they have frames and no rows. The same import continues with them. Reads no
