@@ -23,6 +23,7 @@ use subtend_session::record::{Record, SessionCreated};
 use uuid::Uuid;
 
 use crate::frame::Frame;
+use crate::json;
 
 #[cfg(test)]
 mod tests;
@@ -80,7 +81,7 @@ pub fn encode(frame: &Frame) -> Result<Vec<u8>, EncodeError> {
     out.extend_from_slice(&[0; HEADER - LEN_AT]);
     for (ix, record) in frame.records.iter().enumerate() {
         out.push(if ix == 0 { b'[' } else { b',' });
-        serde_json::to_writer(&mut out, &*strip(record, &frame.changes.defs))?;
+        json::write(&mut out, &*strip(record, &frame.changes.defs))?;
     }
     out.extend_from_slice(if frame.records.is_empty() { b"[]" } else { b"]" });
     let len = u32::try_from(out.len() - HEADER).map_err(|_| EncodeError::TooLong(out.len()))?;

@@ -23,6 +23,7 @@ mod fence;
 pub mod frame;
 pub mod import;
 pub mod journal;
+mod json;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod lock;
 pub mod memory;

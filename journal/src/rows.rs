@@ -7,6 +7,7 @@ use subtend_session::index::{Row, RowKey, RowKind};
 use uuid::Uuid;
 
 use crate::error::EngineError;
+use crate::json;
 
 // Lengths in bytes.
 pub(crate) const SESSION_KEY_LEN: usize = 16;
@@ -136,9 +137,13 @@ fn crc(table: &str, key: &[u8], value: &[u8]) -> u32 {
 }
 
 pub(crate) fn seal_json(table: &'static str, key: &[u8], value: &impl Serialize) -> Result<Vec<u8>, EngineError> {
-    let json = serde_json::to_vec(value)
+    let mut sealed = vec![0; 4];
+    json::write(&mut sealed, value)
         .map_err(|error| EngineError::Store { what: "encode a row", why: error.to_string() })?;
-    Ok(seal(table, key, &json))
+    if let Some((sum, value)) = sealed.split_first_chunk_mut::<4>() {
+        *sum = crc(table, key, value).to_be_bytes();
+    }
+    Ok(sealed)
 }
 
 pub(crate) fn unseal_json<T: DeserializeOwned>(
