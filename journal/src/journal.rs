@@ -36,7 +36,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { accept_loss: false, cache_bytes: 64 << 20, queue_bytes: 128 << 20, node_dir: None }
+        Self { accept_loss: false, cache_bytes: 32 << 20, queue_bytes: 128 << 20, node_dir: None }
     }
 }
 

@@ -319,6 +319,10 @@ impl Driver {
         let environment = (&*self.agents, &*self.offer);
         let (command, (grants, processes)) =
             self.cells.admit(&self.state, environment, (turn, calls), (&mut self.work.ready, read));
+        if self.work.ready.is_empty() {
+            // An answer may have a hundred thousand calls.
+            self.work.ready.shrink_to_fit();
+        }
         let before = self.pending.records.len();
         self.decide(command, None);
         let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));

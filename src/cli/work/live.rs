@@ -8,7 +8,7 @@ use subtend_actors::event::{Event, EventKind};
 use subtend_models::model::Delta;
 use subtend_session::call::{CallEnd, CallKind, ToolEffect};
 use subtend_session::ids::{CallId, SessionId, Text};
-use subtend_session::outcome::{ModelFail, Outcome};
+use subtend_session::outcome::{ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{Carrier, Hold, NoticeTaken, Park, Record, TurnAnswered};
 use subtend_tools::registry::Registry;
@@ -42,7 +42,7 @@ pub(super) struct LiveNode {
     registry: Registry,
     open: OpenCalls,
     /// The last failed attempt, until a record says whether it is retried.
-    failed: Option<(String, u64)>,
+    failed: Option<Box<(String, u64)>>,
 }
 
 /// The calls of the last answer that have no result.
@@ -107,7 +107,7 @@ pub(super) enum NodeActivity {
     Limited(i64),
     Asks,
     Held(&'static str),
-    Ended(Outcome),
+    Ended(OutcomeKind),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -268,7 +268,7 @@ impl LiveNode {
             Record::TurnStarted { compacts, .. } => {
                 let is_compacting = compacts.is_some();
                 self.set_activity(if is_compacting { NodeActivity::Compacting } else { NodeActivity::Thinking }, now);
-                return self.failed.take().map(retried);
+                return self.failed.take().map(|failed| retried(*failed));
             }
             Record::Compacted(done) => {
                 self.end_compaction(now);
@@ -296,7 +296,7 @@ impl LiveNode {
                     let is_stopped = discarded.error == ModelFail::Dropped;
                     return (!is_stopped).then_some(ActivityUpdate::Failed(message));
                 };
-                self.failed = Some((message, ms));
+                self.failed = Some(Box::new((message, ms)));
             }
             Record::CallStarted { call, kind, .. } => return self.start_call(*call, kind, now),
             Record::CallFinished(finished) => {
@@ -324,7 +324,7 @@ impl LiveNode {
                 };
                 self.set_activity(activity, now);
                 if let Park::Limit { until } = why {
-                    let message = self.failed.take().map(|(message, _)| format!(": {message}")).unwrap_or_default();
+                    let message = self.failed.take().map(|failed| format!(": {}", failed.0)).unwrap_or_default();
                     return Some(ActivityUpdate::Failed(format!("{}{message}", limited(*until))));
                 }
             }
@@ -340,7 +340,7 @@ impl LiveNode {
             Record::RunEnded(ended) => {
                 self.open = OpenCalls::default();
                 self.ended = Some(now);
-                self.set_activity(NodeActivity::Ended(ended.outcome.clone()), now);
+                self.set_activity(NodeActivity::Ended(ended.outcome.kind()), now);
                 self.worked = Duration::from_millis(ended.worked_ms);
                 return Some(ActivityUpdate::Ended(ended.outcome.clone()));
             }

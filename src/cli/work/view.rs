@@ -134,7 +134,7 @@ fn sign(node: &LiveNode, tick: usize) -> (&'static str, Style) {
         NodeActivity::Waiting | NodeActivity::Limited(_) => ("◌", DIM),
         NodeActivity::Asks => APPROVAL_MARK,
         NodeActivity::Held(_) => ("■", CAUTION),
-        NodeActivity::Ended(outcome) => mark(outcome.kind()),
+        NodeActivity::Ended(outcome) => mark(*outcome),
     }
 }
 
@@ -150,7 +150,7 @@ fn activity(node: &LiveNode, running: usize) -> String {
         NodeActivity::Limited(until) => limited(*until),
         NodeActivity::Asks => APPROVAL_TEXT.to_owned(),
         NodeActivity::Held(why) => (*why).to_owned(),
-        NodeActivity::Ended(outcome) => outcome.kind().as_str().to_owned(),
+        NodeActivity::Ended(outcome) => outcome.as_str().to_owned(),
         NodeActivity::Tools => {
             let mut tools = node.tools();
             match (tools.next(), tools.count()) {

@@ -226,7 +226,7 @@ async fn records_before_the_creation_of_a_child_are_kept() {
     assert_eq!(live.take(&event(CHILD, run_ended(Outcome::Lost)), now), None);
     live.take(&event(ROOT, child_spawned(CHILD, "explore")), now);
     let child = live.node(id(CHILD)).expect("the child");
-    assert_eq!((child.turns, &child.activity), (1, &NodeActivity::Ended(Outcome::Lost)));
+    assert_eq!((child.turns, &child.activity), (1, &NodeActivity::Ended(OutcomeKind::Lost)));
     let order: Vec<_> = live.in_order().iter().map(|(id, _)| *id).collect();
     assert_eq!(order, [id(ROOT), id(CHILD)]);
 }
