@@ -19,7 +19,7 @@ use subtend_actors::Stopped;
 use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
-use subtend_session::values::ValueCount;
+use subtend_session::values::{MAX_NESTING, ValueCount, nesting};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -279,10 +279,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
                 "the body has more than {MAX_BODY_VALUES} JSON values: send less in one request"
             )));
         }
-        if nesting(&bytes) > MAX_BODY_NESTING {
+        if nesting(&bytes) > MAX_NESTING {
             return Err(Problem::invalid(
                 "invalid_body",
-                format!("the body nests more than {MAX_BODY_NESTING} arrays and objects: nest less"),
+                format!("the body nests more than {MAX_NESTING} arrays and objects: nest less"),
             ));
         }
         json::parse(&parts.headers, &bytes).map(Self)
@@ -291,29 +291,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 
 /// Maximum number of JSON values in a body. The largest valid body, 64 KiB of session metadata, has fewer.
 const MAX_BODY_VALUES: usize = 50_000;
-
-/// Maximum nesting of arrays and objects in a body. JSON parsers accept 128 levels, and responses nest the sent values
-/// deeper.
-const MAX_BODY_NESTING: usize = 100;
-
-/// Returns the maximum nesting of arrays and objects in a JSON text.
-fn nesting(json: &[u8]) -> usize {
-    let (mut depth, mut most, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
-    for byte in json {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = in_string,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => {
-                depth = depth.saturating_add(1);
-                most = depth.max(most);
-            }
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    most
-}
 
 /// Extractor of the query; an invalid query is a [`Problem`].
 struct Query<T>(T);

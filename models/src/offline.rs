@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use subtend_session::ids::{CallId, Text, TurnNo};
 use subtend_session::message::{Message, ToolSpec};
 use subtend_session::record::ToolCall;
+use subtend_session::values::parse_recorded;
 
 use self::answer::Part;
 use self::areas::{AreaHits, AreaPlan};
@@ -229,7 +230,7 @@ fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<C
     if let Some(report) = reported(call.content) {
         return Some(Ok(report));
     }
-    let given: Value = serde_json::from_str(call.content).unwrap_or(Value::Null);
+    let given: Value = parse_recorded(call.content).unwrap_or(Value::Null);
     let ids: Vec<&str> = ["session_id", "short"].iter().filter_map(|key| given.get(key)?.as_str()).collect();
     let by_id = open.ends.iter().find(|end| ids.contains(&end.id));
     let end = by_id.or_else(|| open.ends.iter().find(|end| end.text.is_some_and(|text| reported(text).is_some())))?;

@@ -17,6 +17,7 @@ use crate::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKin
 use crate::place::Worktree;
 use crate::record::{ContinueRefusal, Notice, Prompt};
 use crate::state::{Child, State};
+use crate::values::parse_recorded;
 
 mod compaction;
 mod minion;
@@ -69,7 +70,7 @@ pub(crate) fn cut_in_json(text: &Text, max: u64) -> Text {
 
 /// Returns the result of a `return` call: its `result` argument, or else all its arguments.
 pub fn return_result(args: &Text) -> Text {
-    let parsed = serde_json::from_str::<serde_json::Value>(args).ok();
+    let parsed = parse_recorded::<serde_json::Value>(args).ok();
     match parsed.as_ref().and_then(|value| value.get("result")) {
         Some(serde_json::Value::String(text)) => text.as_str().into(),
         Some(other) => other.to_string().into(),

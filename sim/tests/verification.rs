@@ -8,6 +8,7 @@ mod documents;
 mod features;
 mod invariants;
 mod modes;
+mod recorded_json;
 mod surface;
 mod threats;
 mod type_names;

@@ -4,9 +4,13 @@ use super::scene::*;
 use subtend_session::authority::Authority;
 use subtend_session::ids::Hash;
 use subtend_session::state::State;
+use subtend_session::values::MAX_VALUES;
 
-use crate::attacks::imports::{forged, import_within, lines};
+use crate::attacks::imports::{forged, import_within, lines, lines_of};
 use crate::cli::call::User;
+
+/// An export with merged metadata.
+const DESCRIBED: &str = include_str!("../../journal/fixtures/1/metadata.jsonl");
 
 fn imported(lines: Vec<Value>, within: &ImportBounds) -> Result<Journal, String> {
     import_within(&mut BufReader::new(Cursor::new(forged(lines))), within)
@@ -106,6 +110,46 @@ fn import_refuses_permissions_of_too_many_rules() {
     for lines in most.iter().map(with_ceiling).chain([before(&many(sets)), before(&long(0))]) {
         imported(lines, &ImportBounds::none()).expect("the control");
     }
+}
+
+/// A text of a record may be JSON itself, and takes a hundred times its bytes when it is parsed. The first reading does
+/// not count its values. The control: the largest number of values, and the deepest metadata of a call.
+#[test]
+fn import_refuses_endless_json_within_its_texts() {
+    let values = |count: usize| format!("{{\"a\":[{}0]}}", "0,".repeat(count - 4));
+    let nested = |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1));
+    let long = |bytes: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(bytes - 8));
+    let set = |kind: &str, field: &str, text: &str| {
+        let mut lines = if kind == "metadata_set" { lines_of(DESCRIBED) } else { lines() };
+        for record in records(&mut lines, kind) {
+            match record.get_mut(field).and_then(Value::as_array_mut) {
+                Some(calls) => calls.iter_mut().for_each(|call| call["args"] = json!(text)),
+                None if field == "calls" => {}
+                None => record[field] = json!(text),
+            }
+        }
+        imported(lines, &ImportBounds::none()).map(drop)
+    };
+    let fields = ["session_created", "input_accepted", "metadata_set"].map(|kind| (kind, "metadata"));
+    for (kind, field) in fields.into_iter().chain([("input_accepted", "format")]) {
+        for (text, why) in [
+            (values(MAX_VALUES + 1), "has more than 100000 JSON values"),
+            (nested(102), "nests more than 100 arrays and objects"),
+            (long((4 << 20) + 1), "has 4194305 bytes, the limit is 4194304"),
+        ] {
+            let refused = set(kind, field, &text).expect_err(kind);
+            assert!(refused.contains(&format!("the {field} ")) && refused.contains(why), "{kind}: {refused}");
+        }
+        for text in [values(MAX_VALUES), nested(101), long(4 << 20)] {
+            set(kind, field, &text).expect(kind);
+        }
+    }
+    let refused = set("turn_answered", "calls", &values(MAX_VALUES + 1)).expect_err("too many values");
+    assert!(
+        refused.contains("the arguments of an answer have ") && refused.contains("the limit is 100000"),
+        "{refused}"
+    );
+    set("turn_answered", "calls", &values(1_000)).expect("the control");
 }
 
 /// A server reports up to a billion tokens for each call, which makes millions of dollars for a run. What a host recorded must be importable, since

@@ -9,6 +9,7 @@ use jsonschema::{PatternOptions, ValidationOptions, Validator};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
+use subtend_session::values::parse_recorded;
 use subtend_session::values::{MAX_VALUES, has_too_many};
 
 use crate::bounded;
@@ -93,7 +94,7 @@ pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
     if args.trim_ascii().is_empty() {
         return Ok(Value::Object(serde_json::Map::new()));
     }
-    match serde_json::from_str(args) {
+    match parse_recorded(args) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(value) => {
             let found = kind(&value);

@@ -13,7 +13,7 @@ use subtend_session::ids::Text;
 use subtend_session::limits::{Limits, MAX_CALLS_PER_ANSWER};
 use subtend_session::outcome::ModelFail;
 use subtend_session::usage::Usage;
-use subtend_session::values::{MAX_VALUES, ValueCount};
+use subtend_session::values::{ValueCount, max_argument_values};
 use tokio::time::Instant;
 
 use crate::calls::model_set::ModelSet;
@@ -46,15 +46,11 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     }
 }
 
-/// Number of JSON values, as counted by [`ValueCount`], that the arguments of each call may have in any case.
-const VALUES_PER_CALL: usize = 16;
-
 fn bound_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
     let calls = answer.calls.len();
     // Counted before the arguments are parsed, because parsing allocates a tree for them.
     let values: usize = answer.calls.iter().map(|call| ValueCount::default().add(call.args.as_bytes())).sum();
-    // The limit grows with the calls, for a runtime whose `calls_per_answer` is far above the default.
-    let max_values = MAX_VALUES.max(calls.saturating_mul(VALUES_PER_CALL));
+    let max_values = max_argument_values(calls);
     let text = if calls > max_calls as usize {
         format!("the answer has {calls} calls; the limit is {max_calls}")
     } else if values > max_values {

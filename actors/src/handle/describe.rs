@@ -8,6 +8,7 @@ use subtend_session::command::{Command, Description};
 use subtend_session::ids::Text;
 use subtend_session::outcome::Initiator;
 use subtend_session::record::{Record, SummarySet, TitleSet};
+use subtend_session::values::parse_recorded;
 
 use super::{ControlError, SessionHandle};
 use crate::services::running::ServiceKind;
@@ -71,7 +72,7 @@ impl SessionHandle {
     pub async fn metadata(&self) -> Result<Map<String, Value>, ControlError> {
         let state = self.state().await?;
         let Some(text) = state.metadata() else { return Ok(Map::new()) };
-        serde_json::from_str(text)
+        parse_recorded(text)
             .map_err(|error| ControlError::Refused(format!("the session's metadata is not a JSON object: {error}")))
     }
 

@@ -9,6 +9,7 @@ use subtend_session::outcome::Outcome;
 use subtend_session::place::{Mode, Owner, Place};
 use subtend_session::record::{Park, Record, ToolCall};
 use subtend_session::usage::Usage;
+use subtend_session::values::parse_recorded;
 
 use crate::views::worked::{WorkClock, Worked};
 
@@ -171,7 +172,7 @@ pub(crate) fn walk<T>(
 
 /// Returns the task in the arguments of a call, which is the required argument of its tool.
 fn task_of(call: &ToolCall) -> Option<Text> {
-    let args: serde_json::Value = serde_json::from_str(&call.args).ok()?;
+    let args: serde_json::Value = parse_recorded(&call.args).ok()?;
     let task = ["task", "prompt", "message"].iter().find_map(|key| args.get(*key)?.as_str());
     task.filter(|task| !task.trim().is_empty()).map(Text::from)
 }

@@ -12,6 +12,7 @@ use subtend_session::index::{self, Head};
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::{Phase, State};
+use subtend_session::values::parse_recorded;
 use subtend_tools::message;
 
 use crate::handle::SessionHandle;
@@ -270,7 +271,7 @@ impl TranscriptReader<'_> {
             if *call.tool != *message::NAME || !is_delivered {
                 continue;
             }
-            let args: Value = serde_json::from_str(&call.args).unwrap_or_default();
+            let args: Value = parse_recorded(&call.args).unwrap_or_default();
             let to = args.get("to").and_then(Value::as_str).map_or("", message::receiver);
             if to == message::PARENT {
                 call.receiver = parent;

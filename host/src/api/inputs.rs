@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use subtend_actors::{Receipt, SessionHandle};
 use subtend_session::ids::{InputId, SessionId, Text};
 use subtend_session::record::{InputAccepted, Lane, Record};
-use subtend_session::values;
+use subtend_session::values::parse_recorded;
 use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
@@ -205,7 +205,7 @@ impl NewInput {
     }
 
     fn is_same(&self, accepted: &InputAccepted) -> bool {
-        let json = |text: &Option<Text>| text.as_deref().and_then(values::parse);
+        let json = |text: &Option<Text>| text.as_deref().map(parse_recorded::<Value>).and_then(Result::ok);
         let agent = accepted.agent_override.as_deref().map(|of| &*of.agent);
         *accepted.text == *self.text
             && accepted.lane == self.lane

@@ -5,6 +5,7 @@ use std::time::Duration;
 use askama::Template;
 use serde::Deserialize;
 use similar::{ChangeTag, TextDiff};
+use subtend_session::values::parse_recorded;
 use subtend_tools::escape::exact;
 
 use super::render_fragment;
@@ -43,7 +44,7 @@ pub(super) fn of_call(tool: &str, args: &str) -> Option<String> {
     if !matches!(tool, "edit" | "write") {
         return None;
     }
-    let args: EditArgs = serde_json::from_str(args).ok()?;
+    let args: EditArgs = parse_recorded(args).ok()?;
     let (old, new) = match (args.old, args.new, args.content) {
         (Some(old), Some(new), None) => (old, new),
         // The old content of the file is not part of the call.

@@ -12,7 +12,7 @@ use subtend_session::ids::{RunNo, Seq, SessionId};
 use subtend_session::outcome::{Initiator, Outcome};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{AnsweredBy, AskVerdict, From, Hold};
-use subtend_session::values;
+use subtend_session::values::parse_recorded;
 
 use super::words::{self, StateLabel};
 use super::{activity, bounds, diff, markdown, render_fragment};
@@ -407,7 +407,8 @@ fn steps(group: &Group) -> Vec<ActivityStep> {
 
 /// Pretty-prints arguments; unchanged if not JSON, if they have too many values, or if they repeat a key: parsing would keep only its last value.
 pub(super) fn pretty(args: &str) -> String {
-    let pretty = values::parse(args).and_then(|value| serde_json::to_string_pretty(&value).ok());
+    let value: Result<serde_json::Value, _> = parse_recorded(args);
+    let pretty = value.and_then(|value| serde_json::to_string_pretty(&value));
     let same = |pretty: &String| {
         let bare = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
         bare(pretty) == bare(args)

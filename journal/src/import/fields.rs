@@ -4,9 +4,10 @@ use subtend_session::authority::Authority;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::limits::MAX_DEPTH;
 use subtend_session::place::OnRestart;
-use subtend_session::record::{AskVerdict, Park, Record, SessionCreated};
+use subtend_session::record::{AskVerdict, Park, Record, SessionCreated, ToolCall};
 use subtend_session::unseen::changes_direction;
 use subtend_session::usage::Usage;
+use subtend_session::values::{MAX_NESTING, MAX_VALUES, ValueCount, has_too_many, max_argument_values, nesting};
 
 use super::ImportBounds;
 
@@ -14,6 +15,8 @@ use super::ImportBounds;
 const MAX_NAME: usize = 256;
 /// Maximum bytes of a title, a label, a model or a path.
 const MAX_LINE: usize = 4 << 10;
+/// Maximum bytes of metadata and of the schema of an answer: those of a request that a host takes.
+const MAX_JSON: usize = 4 << 20;
 /// Maximum tokens, or millionths of a dollar, in one number. A server that exaggerates reaches 10^13 for a run, and what a host
 /// recorded must be importable.
 const MAX_FIGURE: u64 = 1 << 60;
@@ -67,7 +70,11 @@ fn check_record(record: &Record, session: SessionId) -> Result<(), InvalidField>
         return check_line("title", &set.title);
     }
     if let Record::TurnAnswered(answered) = record {
+        check_arguments(&answered.calls)?;
         return check_usage(&answered.usage);
+    }
+    if let Record::MetadataSet(set) = record {
+        return check_json("metadata", &set.metadata);
     }
     if let Record::RunEnded(ended) = record {
         return check_usage(&ended.usage_self).and_then(|()| check_usage(&ended.usage_owned));
@@ -85,11 +92,38 @@ fn check_record(record: &Record, session: SessionId) -> Result<(), InvalidField>
         return deadline_at.iter().try_for_each(|at| check_time("deadline", *at));
     }
     if let Record::InputAccepted(input) = record {
+        input.metadata.iter().try_for_each(|text| check_json("metadata", text))?;
+        input.format.iter().try_for_each(|text| check_json("format", text))?;
         let Some(other) = &input.agent_override else { return Ok(()) };
         check_agent(&other.agent)?;
         return check_line("model", &other.model);
     }
     Ok(())
+}
+
+/// Checks a text that is parsed as JSON. The first reading counts the values of a line, but not those within its texts.
+fn check_json(what: &str, text: &Text) -> Result<(), InvalidField> {
+    if text.len() > MAX_JSON {
+        return Err(format!("the {what} {:?} has {} bytes, the limit is {MAX_JSON}", start(text), text.len()));
+    }
+    // A call may nest this many levels in the object of its metadata.
+    if nesting(text.as_bytes()) > MAX_NESTING.saturating_add(1) {
+        return Err(format!("the {what} {:?} nests more than {MAX_NESTING} arrays and objects", start(text)));
+    }
+    match has_too_many(text.as_bytes()) {
+        true => Err(format!("the {what} {:?} has more than {MAX_VALUES} JSON values", start(text))),
+        false => Ok(()),
+    }
+}
+
+/// Checks the arguments of an answer by the limit of hosts. They may nest deeply, since hosts record what a model writes.
+fn check_arguments(calls: &[ToolCall]) -> Result<(), InvalidField> {
+    let values: usize = calls.iter().map(|call| ValueCount::default().add(call.args.as_bytes())).sum();
+    let limit = max_argument_values(calls.len());
+    if values <= limit {
+        return Ok(());
+    }
+    Err(format!("the arguments of an answer have {values} JSON values, the limit is {limit}"))
 }
 
 /// Checks the size of permissions, because each call of a session is checked against all their rules.
@@ -104,6 +138,7 @@ fn check_creation(created: &SessionCreated, session: SessionId) -> Result<(), In
     check_line("model", &created.model)?;
     check_workspace(&created.workspace)?;
     created.imported.iter().try_for_each(check_rules)?;
+    created.metadata.iter().try_for_each(|text| check_json("metadata", text))?;
     created.title.iter().try_for_each(|title| check_line("title", title))?;
     created.servers.iter().try_for_each(|server| check_line("server", server))?;
     created.dialects.iter().try_for_each(|dialect| check_name("dialect", dialect))?;

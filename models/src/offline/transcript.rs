@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use subtend_session::message::Message;
+use subtend_session::values::{MAX_VALUES, ValueCount, parse_recorded};
 
 use crate::notice::{self, ChildEnd};
 
@@ -35,7 +36,7 @@ pub(super) struct OpenQuestion<'a> {
 impl<'a> OpenQuestion<'a> {
     pub(super) fn of(messages: &'a [Message]) -> Self {
         let mut open = Self::default();
-        let mut users = 0_usize;
+        let (mut users, mut values) = (0_usize, 0_usize);
         let mut tool_calls: &[_] = &[];
         for message in messages {
             match message {
@@ -66,7 +67,10 @@ impl<'a> OpenQuestion<'a> {
                 Message::Result { call, error, content } => {
                     let ix = usize::try_from(call.ix).unwrap_or(usize::MAX);
                     if let Some(tool_call) = tool_calls.get(ix) {
-                        let args = serde_json::from_str(&tool_call.args).unwrap_or(Value::Null);
+                        // All arguments are kept, and many calls may have many values.
+                        values = values.saturating_add(ValueCount::default().add(tool_call.args.as_bytes()));
+                        let args = Some(&tool_call.args).filter(|_| values <= MAX_VALUES);
+                        let args = args.and_then(|args| parse_recorded(args).ok()).unwrap_or(Value::Null);
                         open.done.push(Done { tool: &tool_call.tool, args, error: *error, content });
                     }
                 }

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subtend_session::ids::Text;
+use subtend_session::values::parse_recorded;
 
 /// Reasoning that is sent back together with its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +41,7 @@ impl StoredReasoning {
     }
 
     pub(super) fn of_text(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+        parse_recorded(text).ok()
     }
 }
 

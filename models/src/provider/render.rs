@@ -14,6 +14,7 @@ use subtend_session::ids::SessionId;
 use subtend_session::message::{Message, ToolSpec};
 use subtend_session::outcome::ModelFail;
 use subtend_session::settings::{Effort, Settings};
+use subtend_session::values::parse_recorded;
 
 use self::turns::Turn;
 use super::client::Client;
@@ -51,7 +52,7 @@ pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
     }
     // Omit the format if there are tools: some servers refuse both together.
     let format = match request.format.as_deref().filter(|_| request.tools.is_empty()) {
-        Some(format) => Some(serde_json::from_str(format).map_err(|error| {
+        Some(format) => Some(parse_recorded(format).map_err(|error| {
             Fault::new(ModelFail::InvalidRequest, format!("the answer's format is not JSON: {error}"))
         })?),
         None => None,

@@ -9,6 +9,7 @@ use crate::ids::{SessionId, Text};
 use crate::outcome::Initiator;
 use crate::record::{MetadataSet, Record, SummarySet, TitleSet};
 use crate::title;
+use crate::values::{MAX_NESTING, nesting, parse_recorded};
 
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
 /// Maximum bytes of merged metadata as JSON, as for all other metadata.
@@ -60,7 +61,7 @@ fn is_taken(draft: &Draft<'_>, of: Option<SessionId>) -> Result<bool, Rejection>
 /// Merges `changes` key by key. A merge without a change does not write a record, so repeating one is harmless.
 fn merge_metadata(draft: &mut Draft<'_>, changes: &str, by: Initiator) -> Result<(), Rejection> {
     let refused = |why: &str| Rejection::BadInput(format!("metadata not merged: {why}"));
-    let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();
+    let object = |text: &str| parse_recorded::<Map<String, Value>>(text).ok();
     let changes = object(changes).ok_or_else(|| refused("the changes are not a JSON object"))?;
     let before = object(draft.state.metadata().map_or("{}", |text| &**text)).ok_or_else(|| {
         refused("the session was opened with metadata that is not a JSON object, so it has no keys to merge")
@@ -75,6 +76,9 @@ fn merge_metadata(draft: &mut Draft<'_>, changes: &str, by: Initiator) -> Result
     let metadata = Text::from(Value::Object(merged).to_string());
     if metadata.len() > MAX_METADATA_BYTES {
         return Err(refused(&format!("it would have {} bytes, the limit is {MAX_METADATA_BYTES}", metadata.len())));
+    }
+    if nesting(metadata.as_bytes()) > MAX_NESTING {
+        return Err(refused(&format!("it would nest more than {MAX_NESTING} arrays and objects")));
     }
     draft.emit(Record::MetadataSet(Box::new(MetadataSet { metadata, by })));
     Ok(())

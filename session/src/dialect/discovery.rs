@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use crate::values::parse_recorded;
+
 pub const GET: &str = "get_tools";
 pub const USE: &str = "use_tool";
 
@@ -12,7 +14,7 @@ pub fn resolve(tool: &str, args: &str) -> Option<(String, String)> {
     if tool != USE {
         return None;
     }
-    let args: Value = serde_json::from_str(args).ok()?;
+    let args: Value = parse_recorded(args).ok()?;
     let name = args.get("tool")?.as_str()?.trim();
     let nested = match args.get("args") {
         None | Some(Value::Null) => Value::Object(Map::new()).to_string(),
@@ -22,9 +24,14 @@ pub fn resolve(tool: &str, args: &str) -> Option<(String, String)> {
     (!name.is_empty()).then(|| (name.to_owned(), nested))
 }
 
-/// Returns the tool's name for display and for records.
+/// Returns the called tool, which a call of `use_tool` names. All that depends on a tool's name asks here.
 pub fn display_name<'a>(tool: &'a str, args: &str) -> Cow<'a, str> {
     resolve(tool, args).map_or(Cow::Borrowed(tool), |(tool, _)| Cow::Owned(tool))
+}
+
+/// Returns the called tool and its arguments.
+pub fn called<'a>(tool: &'a str, args: &'a str) -> (Cow<'a, str>, Cow<'a, str>) {
+    resolve(tool, args).map_or((Cow::Borrowed(tool), Cow::Borrowed(args)), |(tool, args)| (tool.into(), args.into()))
 }
 
 #[cfg(test)]

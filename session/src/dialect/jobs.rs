@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::dialect::Dialect;
 use crate::ids::{CallId, SessionId};
 use crate::state::{Child, State};
+use crate::values::parse_recorded;
 
 pub const AWAIT: &str = "spawn_await";
 
@@ -21,7 +22,7 @@ pub enum Jobs {
 impl Jobs {
     /// Parses `job_ids` or `jobIds`: ids separated by commas, or `*`. `None` if the text is missing.
     pub fn parse(args: &str) -> Option<Self> {
-        let args: Value = serde_json::from_str(args).ok()?;
+        let args: Value = parse_recorded(args).ok()?;
         let ids = args.get("job_ids").or_else(|| args.get("jobIds"))?.as_str()?;
         if ids.trim() == "*" {
             return Some(Self::All);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use subtend_session::dialect::discovery;
-use subtend_session::values;
+use subtend_session::values::parse_recorded;
 use subtend_tools::display::RenderedCall;
 use subtend_tools::registry::Registry;
 
@@ -33,7 +33,7 @@ pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
     let tool = format!("{icon}{}", clip(&tool, 24));
     let own = input.map(|input| clip(&input, ARGUMENT_WIDTH));
     let lines = super::diff::count_changes(args).map(|lines| format!(" ({lines})")).unwrap_or_default();
-    match own.or_else(|| values::parse(args).as_ref().and_then(describe_args)) {
+    match own.or_else(|| parse_recorded::<Value>(args).ok().as_ref().and_then(describe_args)) {
         Some(about) => format!("{tool} {about}{lines}"),
         None => tool,
     }

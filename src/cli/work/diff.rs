@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use subtend_session::ids::Hash;
-use subtend_session::values;
+use subtend_session::values::parse_recorded;
 use subtend_tools::background::PROCESS;
 
 /// Maximum size in bytes of a file that is compared with its new content.
@@ -35,7 +35,7 @@ fn texts(args: &Value, read: impl FnOnce(&str) -> Option<String>) -> Option<(Str
 
 /// Returns every line of a call's command or diff; `None` if it is neither.
 pub(crate) fn all_lines(args: &str, workspace: &subtend_tools::workspace::Workspace) -> Option<String> {
-    let args = values::parse(args)?;
+    let args: Value = parse_recorded(args).ok()?;
     if let Some(command) = args.get("command").and_then(Value::as_str) {
         return Some(command.to_owned());
     }
@@ -72,7 +72,7 @@ pub(crate) fn types_text(tool: &str, action: &str) -> bool {
 /// Returns the full resource of the call. Records shorten long or misleading commands and add a hash. If the command in
 /// the arguments, or the text that is typed into a process, matches the hash, returns that text.
 pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
-    let text = |name: &str| values::parse(args)?.get(name)?.as_str().map(str::to_owned);
+    let text = |name: &str| parse_recorded::<Value>(args).ok()?.get(name)?.as_str().map(str::to_owned);
     let is_recorded = |command: &String| {
         let mark = format!("({} bytes, {})", command.len(), Hash::of(command.as_bytes()));
         *command == recorded || recorded.ends_with(&mark)
@@ -83,7 +83,7 @@ pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
 
 /// Returns the number of lines that an edit adds and removes: `+2 -1`; for a whole file, all its lines.
 pub(super) fn count_changes(args: &str) -> Option<String> {
-    let args = values::parse(args)?;
+    let args: Value = parse_recorded(args).ok()?;
     let (_, old, new) = texts(&args, |_| None)?;
     let [_, removed, added, _] = compared_lines(&old, &new);
     Some(format!("+{} -{}", added.len(), removed.len()))

@@ -12,6 +12,7 @@ use serde_json::Value;
 use subtend_session::authority::{Access, Authority};
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
+use subtend_session::values::parse_recorded;
 
 use super::confined;
 use crate::bounded::head;
@@ -86,7 +87,7 @@ impl ProcessArgs {
 
 /// Returns the process that a call stops, as named by the model, or `None` for other actions.
 pub(crate) fn stopped_process(args: &str) -> Option<String> {
-    let args: ProcessArgs = serde_json::from_str(args).ok()?;
+    let args: ProcessArgs = parse_recorded(args).ok()?;
     (args.action == ProcessAction::Stop && args.mismatch().is_none()).then_some(args.session_id).flatten()
 }
 

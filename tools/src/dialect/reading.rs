@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use subtend_session::values::parse_recorded;
 
 use crate::result::ToolError;
 use crate::{arguments, bounded};
@@ -21,7 +22,7 @@ pub(crate) fn arguments<T: DeserializeOwned>(tool: &str, args: &str, takes: &str
 fn directly<T: DeserializeOwned>(args: &str) -> Option<T> {
     // Leave longer arguments to `by_value`, which refuses them. Require a brace, because serde also accepts an array of the fields.
     let is_object = args.len() <= arguments::MAX_BYTES && args.trim_ascii_start().starts_with('{');
-    is_object.then(|| serde_json::from_str(args).ok()).flatten()
+    is_object.then(|| parse_recorded(args).ok()).flatten()
 }
 
 /// Reads arguments through a [`Value`]. This accepts duplicate keys, and `5.0` for 5.

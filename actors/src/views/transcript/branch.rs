@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use subtend_session::ids::{CallId, MsgRef, SessionId, Text};
 use subtend_session::index::Head;
 use subtend_session::place::BranchKind;
+use subtend_session::values::parse_recorded;
 
 use crate::views::branches::BranchInfo;
 use crate::views::history::History;
@@ -49,10 +50,8 @@ impl Branch {
     }
 }
 
-/// Returns metadata as JSON: `{}` by default. Text of a host that is not JSON is returned as a string.
+/// Returns metadata as JSON: `{}` by default. Other text, and text with too many values, is returned as a string.
 pub fn object(metadata: Option<&str>) -> Value {
-    metadata.map_or_else(
-        || Value::Object(Map::new()),
-        |text| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
-    )
+    metadata
+        .map_or_else(|| Value::Object(Map::new()), |text| parse_recorded(text).unwrap_or_else(|_| Value::from(text)))
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 use subtend_session::message::Message;
 use subtend_session::record::ToolCall;
-use subtend_session::values::{MAX_VALUES, ValueCount};
+use subtend_session::values::{MAX_VALUES, ValueCount, parse_recorded};
 
 use super::notice::{Form, TOOL};
 use crate::provider::reasoning::StoredReasoning;
@@ -156,7 +156,7 @@ impl TurnOrder {
     /// also wrapped, as text. Each later request wraps the same calls.
     fn object(&mut self, args: &str) -> Value {
         self.values = self.values.saturating_add(ValueCount::default().add(args.as_bytes()));
-        let parsed = (self.values <= MAX_REQUEST_VALUES).then(|| serde_json::from_str::<Value>(args).ok()).flatten();
+        let parsed = (self.values <= MAX_REQUEST_VALUES).then(|| parse_recorded::<Value>(args).ok()).flatten();
         match parsed {
             Some(args @ Value::Object(_)) => args,
             None if args.trim().is_empty() => Value::Object(Map::new()),
