@@ -121,7 +121,8 @@ impl Agents {
             read,
             skills: self.readable_skills(caller, manifest),
         });
-        templates.insert(key, Arc::clone(&template));
+        let prompt = template.created.system.body.as_ref().map_or(0, |system| system.len());
+        templates.insert(key, &template, prompt);
         Ok(template)
     }
 

@@ -53,8 +53,10 @@ impl Agents {
             return Arc::clone(offer);
         }
         let offer = Arc::new(self.make_offer(state, &key));
-        tool_sets.retain(|other, _| other.generation == generation);
-        tool_sets.insert(key, Arc::clone(&offer));
+        tool_sets.retain(|other| other.generation == generation);
+        let rules = offer.authority.bytes();
+        let imported = key.imported.as_ref().map_or(0, Authority::bytes);
+        tool_sets.insert(key, &offer, rules.saturating_add(imported));
         offer
     }
 

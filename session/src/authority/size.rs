@@ -25,13 +25,19 @@ impl Authority {
     /// Maximum bytes of the actions and resources of all rules of a new or imported session.
     pub const MAX_BYTES: usize = 1 << 20;
 
+    /// Returns the bytes of the actions and resources of all rules.
+    pub fn bytes(&self) -> usize {
+        let rules = self.sets.iter().flat_map(|set| &set.rules);
+        rules.flat_map(|rule| [rule.action.len(), rule.resource.len()]).fold(0, usize::saturating_add)
+    }
+
     /// Checks the number of rules and sets, and the bytes of their patterns.
     /// # Errors
     /// [`TooManyRules`].
     pub fn check_size(&self) -> Result<(), TooManyRules> {
-        let all = || self.sets.iter().flat_map(|set| &set.rules);
-        let (rules, sets) = (all().count(), self.sets.len());
-        let bytes = all().flat_map(|rule| [rule.action.len(), rule.resource.len()]).fold(0, usize::saturating_add);
+        let rules = self.sets.iter().map(|set| set.rules.len()).sum();
+        let sets = self.sets.len();
+        let bytes = self.bytes();
         let fits = rules <= Self::MAX_RULES && sets <= Self::MAX_SETS && bytes <= Self::MAX_BYTES;
         if fits { Ok(()) } else { Err(TooManyRules { rules, sets, bytes }) }
     }
