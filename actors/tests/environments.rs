@@ -286,6 +286,39 @@ async fn reload_reaches_a_tree_of_another_workspace() {
     shut(runtime).await;
 }
 
+/// Clients open sessions without end, each with the files of its workspace. The control: an environment of each session
+/// that is open at most some time before.
+#[tokio::test(start_paused = true)]
+async fn endless_sessions_keep_few_environments() {
+    let kept = |version: fn(usize) -> Option<u64>| async move {
+        let (dir, loads, marker) = (directory(), Mutex::new(0), Arc::new(()));
+        let held = Arc::downgrade(&marker);
+        let runtime = builder(&journal()).model(model(lists_agents)).environments(move |key| {
+            let mut loads = loads.lock().unwrap();
+            *loads += 1;
+            let (marker, environment) = (Arc::clone(&marker), environment(key)?);
+            let environment = environment.model_source(move |_| {
+                let _ = &marker;
+                None
+            });
+            Ok(version(*loads).into_iter().fold(environment, Environment::version))
+        });
+        let runtime = runtime.start().await.expect("a runtime");
+        let mut most = 0;
+        for _ in 0..100 {
+            drop(opened(&runtime, dir.path()));
+            most = most.max(held.strong_count());
+        }
+        shut(runtime).await;
+        // The loader has one of its own.
+        most - 1
+    };
+    assert_eq!(kept(|_| None).await, 32);
+    assert_eq!(kept(|loads| u64::try_from(loads).ok()).await, 32);
+    assert_eq!(kept(|_| Some(7)).await, 1);
+    assert_eq!(kept(|loads| u64::try_from(loads / 51).ok()).await, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn unchanged_files_share_one_environment() {
     let reads = Arc::new(Mutex::new(0));

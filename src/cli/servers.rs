@@ -130,6 +130,11 @@ fn logins(list: &ServerList, workspace: &Workspace) -> (Option<Arc<dyn LoginStor
     (Some(Arc::new(file)), since)
 }
 
+/// Returns when the user logged in to each server of a workspace.
+pub(crate) fn login_times(list: &ServerList, workspace: &Workspace) -> Vec<Option<u64>> {
+    logins(list, workspace).1
+}
+
 /// Prints problems of the configured servers.
 pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     let mut err = notices();

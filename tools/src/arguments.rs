@@ -9,8 +9,7 @@ use jsonschema::{PatternOptions, ValidationOptions, Validator};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
-use subtend_session::values::parse_recorded;
-use subtend_session::values::{MAX_VALUES, has_too_many};
+use subtend_session::values::{MAX_VALUES, has_too_many, parse_recorded};
 
 use crate::bounded;
 

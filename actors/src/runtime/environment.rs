@@ -59,6 +59,7 @@ pub struct Environment {
     instructions: Instructions,
     skills: Skills,
     tool_options: ToolOptions,
+    version: Option<u64>,
 }
 
 impl Default for Environment {
@@ -82,11 +83,19 @@ impl Default for Environment {
             instructions: Instructions::default(),
             skills: Skills::default(),
             tool_options: ToolOptions::new(),
+            version: None,
         }
     }
 }
 
 impl Environment {
+    /// Sets the version of what was loaded. Sessions for which a loader returns the same key and version share the first
+    /// environment, so a loader must change the version with everything that it reads. By default none are shared.
+    pub fn version(mut self, version: u64) -> Self {
+        self.version = Some(version);
+        self
+    }
+
     /// Sets the directory in which tools work; the default is the current directory.
     pub fn workspace(mut self, workspace: impl Into<Arc<Workspace>>) -> Self {
         self.workspace = Some(workspace.into());
@@ -253,6 +262,7 @@ impl Environment {
             instructions: self.instructions,
             skills: self.skills,
             tool_options: self.tool_options,
+            version: self.version,
             no_options: Arc::default(),
             options,
             journal,

@@ -56,6 +56,8 @@ pub(crate) struct Agents {
     pub(crate) instructions: Instructions,
     pub(crate) skills: Skills,
     pub(crate) tool_options: ToolOptions,
+    /// The version of what was loaded: environments of one key with the same version are equal.
+    pub(crate) version: Option<u64>,
     /// The shared empty options of tools without any.
     pub(crate) no_options: Arc<Map<String, Value>>,
     pub(crate) options: Options,
@@ -87,6 +89,7 @@ impl Agents {
             instructions: Instructions::withheld(),
             skills: Skills::default(),
             tool_options: ToolOptions::new(),
+            version: None,
             no_options: Arc::default(),
             options: self.options.clone(),
             journal: self.journal.clone(),
@@ -123,6 +126,7 @@ impl Agents {
             instructions: self.instructions.clone(),
             skills: self.skills.clone(),
             tool_options: self.tool_options.clone(),
+            version: self.version,
             no_options: Arc::clone(&self.no_options),
             options: self.options.clone(),
             journal: self.journal.clone(),

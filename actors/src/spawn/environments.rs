@@ -1,8 +1,9 @@
 //! The environments of a runtime: agents, tools and models by workspace.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use foldhash::fast::FixedState;
 use subtend_agents::manifest::Manifest;
@@ -17,8 +18,14 @@ use crate::values::environment_key::EnvironmentKey;
 /// Maximum number of roots whose environment is cached; that of others is found by their first record.
 const MAX_ROOTS: usize = 65_536;
 
-/// Maximum number of cached environments; others are reloaded.
-const MAX_ENVIRONMENTS: usize = 256;
+/// Maximum number of keys whose environment is cached; others are reloaded.
+const MAX_KEYS: usize = 4_096;
+
+/// Maximum number of environments that are kept without an active session. Each has the texts of all its files.
+const MAX_UNUSED: usize = 32;
+
+/// Number of names after which those of unused environments are removed.
+const FORGET_EVERY: usize = 256;
 
 /// A function that loads the agents of an environment, or returns the reason why it cannot.
 pub(crate) type Load = dyn Fn(&EnvironmentKey) -> Result<Agents, String> + Send + Sync;
@@ -40,8 +47,11 @@ pub(crate) struct Environments {
 
 struct Loaded {
     home: Arc<Agents>,
-    by_key: HashMap<EnvironmentKey, Arc<Agents>>,
-    by_root: HashMap<SessionId, Arc<Agents>, FixedState>,
+    /// The environments that are active sessions' or [recent](Loaded::recent), so that others use no memory.
+    by_key: HashMap<EnvironmentKey, Weak<Agents>>,
+    by_root: HashMap<SessionId, Weak<Agents>, FixedState>,
+    /// The environments that were used last, oldest first.
+    recent: VecDeque<Arc<Agents>>,
     /// Roots of this process's own environment, whose options replace their records'; each with its opening's agents.
     home_root: HashMap<SessionId, Arc<Agents>, FixedState>,
     /// Agents that the host registered, and names that it removed. They apply to every environment that is loaded later.
@@ -62,6 +72,7 @@ impl Environments {
             home,
             by_key: HashMap::new(),
             by_root: HashMap::default(),
+            recent: VecDeque::new(),
             registered: BTreeMap::new(),
         };
         Self { load, load_home, journal, loaded: Mutex::new(loaded), reloads: AtomicU64::new(0) }
@@ -129,13 +140,11 @@ impl Environments {
             return Err("this runtime has only one workspace. Omit `workspace`".to_owned());
         };
         let agents = load(key)?;
-        let mut loaded = self.lock_loaded();
-        let agents = loaded.with_registered(agents);
-        loaded.keep(key.clone(), &agents);
-        Ok(agents)
+        Ok(self.lock_loaded().add(key.clone(), agents))
     }
 
-    /// Records the environment of a new root. Its tree keeps it when others change.
+    /// Records the environment of a new root. When others change, its tree keeps it while it is active or among the last
+    /// [`MAX_UNUSED`] environments.
     pub(crate) fn on_opened(&self, root: SessionId, agents: &Arc<Agents>, home_root: bool) {
         let mut loaded = self.lock_loaded();
         if home_root {
@@ -160,13 +169,14 @@ impl Environments {
     }
 
     fn found(&self, root: SessionId, creation: impl FnOnce() -> Option<SessionCreated>) -> Arc<Agents> {
-        let loaded = self.lock_loaded();
+        let mut loaded = self.lock_loaded();
         if let Some(agents) = loaded.home_root.get(&root) {
             return Arc::clone(agents);
         }
         let Some(load) = &self.load else { return Arc::clone(&loaded.home) };
-        if let Some(agents) = loaded.by_root.get(&root) {
-            return Arc::clone(agents);
+        if let Some(agents) = loaded.by_root.get(&root).and_then(Weak::upgrade) {
+            loaded.mark_used(&agents);
+            return agents;
         }
         drop(loaded);
         let Some(creation) = creation().or_else(|| self.creation(root)) else {
@@ -177,7 +187,7 @@ impl Environments {
             return self.home();
         }
         let mut loaded = self.lock_loaded();
-        if let Some(agents) = loaded.by_key.get(&key).cloned() {
+        if let Some(agents) = loaded.by_key.get(&key).and_then(Weak::upgrade) {
             loaded.remember(root, &agents);
             return agents;
         }
@@ -186,8 +196,7 @@ impl Environments {
         match load(&key) {
             Ok(agents) => {
                 let mut loaded = self.lock_loaded();
-                let agents = loaded.with_registered(agents);
-                loaded.keep(key, &agents);
+                let agents = loaded.add(key, agents);
                 loaded.remember(root, &agents);
                 agents
             }
@@ -227,17 +236,41 @@ impl Loaded {
         })
     }
 
-    fn keep(&mut self, key: EnvironmentKey, agents: &Arc<Agents>) {
-        if self.by_key.len() >= MAX_ENVIRONMENTS {
-            self.by_key.clear();
-        }
-        self.by_key.insert(key, Arc::clone(agents));
+    /// Returns the loaded environment of `key`, or the existing one if that is equal.
+    fn add(&mut self, key: EnvironmentKey, agents: Agents) -> Arc<Agents> {
+        let known = self.by_key.get(&key).and_then(Weak::upgrade);
+        let agents = match known.filter(|known| known.version.is_some() && known.version == agents.version) {
+            Some(known) => known,
+            None => self.with_registered(agents),
+        };
+        forget_unused(&mut self.by_key, MAX_KEYS);
+        self.by_key.insert(key, Arc::downgrade(&agents));
+        self.mark_used(&agents);
+        agents
     }
 
     fn remember(&mut self, root: SessionId, agents: &Arc<Agents>) {
-        if self.by_root.len() >= MAX_ROOTS {
-            self.by_root.clear();
+        forget_unused(&mut self.by_root, MAX_ROOTS);
+        self.by_root.insert(root, Arc::downgrade(agents));
+        self.mark_used(agents);
+    }
+
+    fn mark_used(&mut self, agents: &Arc<Agents>) {
+        self.recent.retain(|recent| !Arc::ptr_eq(recent, agents));
+        self.recent.push_back(Arc::clone(agents));
+        while self.recent.len() > MAX_UNUSED {
+            self.recent.pop_front();
         }
-        self.by_root.insert(root, Arc::clone(agents));
+    }
+}
+
+/// Removes the names of environments that no longer exist, and all if there are still `most`.
+fn forget_unused<K: Eq + Hash, S: BuildHasher>(names: &mut HashMap<K, Weak<Agents>, S>, most: usize) {
+    // Not at each call, since it takes time for all names.
+    if names.len().is_multiple_of(FORGET_EVERY) {
+        names.retain(|_, agents| agents.strong_count() > 0);
+    }
+    if names.len() >= most {
+        names.clear();
     }
 }

@@ -1,15 +1,25 @@
 //! Environments of other workspaces, for a process that hosts sessions of several workspaces.
 
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
-use subtend::config::HostConfig;
+use subtend::config::{Config, HostConfig};
 use subtend_actors::{Environment, EnvironmentKey};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
+use subtend_agents::instructions::Instructions;
+use subtend_agents::skill::Skills;
 use subtend_host::workers::Workers;
 use subtend_session::authority::{RuleSet, Verdict};
+use subtend_session::limits::Limits;
+use subtend_tools::mcp::ServerList;
+use subtend_tools::workspace::Workspace;
 
 use super::super::data::StoreArgs;
 use super::super::fail::Fail;
-use super::super::servers::ServerPool;
+use super::super::servers::{self, ServerPool};
 use super::super::trust::Trust;
 use super::super::{guidance, settings, workspace};
 use super::choice::{self, ModelArgs, RecordedModel};
@@ -22,13 +32,61 @@ pub(crate) fn loader(
     servers: ServerPool,
     workers: Workers,
 ) -> impl Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync + 'static {
-    move |key| load(key, (&store, &servers, &workers), slots).map_err(|fail| fail.to_string())
+    let versions = Mutex::default();
+    move |key| load(key, (&store, &servers, &workers), (slots, &versions)).map_err(|fail| fail.to_string())
+}
+
+/// Maximum number of environments whose files are compared with those of the last load.
+const MAX_COMPARED: usize = 64;
+
+/// Everything that an environment depends on, besides its key and the variables of this process.
+#[derive(PartialEq)]
+struct EnvironmentInputs {
+    config: Config,
+    trust: Trust,
+    limits: Limits,
+    dialects: Dialects,
+    catalog: Catalog,
+    instructions: Instructions,
+    skills: Skills,
+    servers: (Vec<Option<u64>>, ServerList),
+    rules: [RuleSet; 2],
+    /// Device and number of the directory. Another one may have its path now.
+    directory: Option<(u64, u64)>,
+}
+
+/// Returns the device and the number of a directory, if it exists.
+fn directory(workspace: &Workspace) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(workspace.path()).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// What was read by the last load of each environment, with its version.
+#[derive(Default)]
+struct EnvironmentVersions {
+    last: u64,
+    known: HashMap<EnvironmentKey, (EnvironmentInputs, u64)>,
+}
+
+impl EnvironmentVersions {
+    fn of(&mut self, key: &EnvironmentKey, read: EnvironmentInputs) -> u64 {
+        if let Some((_, version)) = self.known.get(key).filter(|(known, _)| known.directory.is_some() && *known == read)
+        {
+            return *version;
+        }
+        self.last = self.last.saturating_add(1);
+        if self.known.len() >= MAX_COMPARED {
+            self.known.clear();
+        }
+        self.known.insert(key.clone(), (read, self.last));
+        self.last
+    }
 }
 
 fn load(
     key: &EnvironmentKey,
-    (store, servers, workers): (&StoreArgs, &ServerPool, &Workers),
-    slots: u32,
+    (store, pool, workers): (&StoreArgs, &ServerPool, &Workers),
+    (slots, versions): (u32, &Mutex<EnvironmentVersions>),
 ) -> Result<Environment, Fail> {
     if key.imported {
         return Err(Fail::Usage(format!(
@@ -58,23 +116,36 @@ fn load(
     }
     let own = RecordedModel { model: model.unwrap_or_default(), servers: &key.servers, imported: key.imported };
     let models = args.choose(&loaded, (!key.opening).then_some(own))?;
-    let servers = servers.for_workspace(&workspace, trust, &loaded)?;
-    let [linked, kept] = policy::session_rules(store, &workspace)?;
-    let skills = guidance::skills(&workspace, trust)?;
+    let pooled = pool.for_workspace(&workspace, trust, &loaded)?;
+    let list = servers::list(&workspace, trust, &loaded)?;
+    let read = EnvironmentInputs {
+        trust,
+        limits: limits.clone(),
+        dialects: dialects.clone(),
+        catalog: trust.catalog(&workspace)?,
+        instructions: guidance::instructions(&workspace, trust)?,
+        skills: guidance::skills(&workspace, trust)?,
+        servers: (servers::login_times(&list, &workspace), list),
+        rules: policy::session_rules(store, &workspace)?,
+        directory: directory(&workspace),
+        config: loaded.config,
+    };
+    let [linked, kept] = read.rules.clone();
     let environment = Environment::default()
-        .catalog(trust.catalog(&workspace)?)
-        .instructions(guidance::instructions(&workspace, trust)?)
-        .tools(setup::tools_with(&loaded.config, &skills, Some(&servers), workers)?)
-        .skills(skills)
+        .catalog(read.catalog.clone())
+        .instructions(read.instructions.clone())
+        .tools(setup::tools_with(&read.config, &read.skills, Some(&pooled), workers)?)
+        .skills(read.skills.clone())
         .workspace(workspace)
         .limits(limits)
         .policy(RuleSet::only(Verdict::Allow))
         .bounds(linked)
         .bounds(kept)
         .dialects(dialects)
-        .tool_options(loaded.config.tool_options())
-        .context_windows(loaded.config.llm.windows())
-        .output_tokens(loaded.config.llm.caps());
+        .tool_options(read.config.tool_options())
+        .context_windows(read.config.llm.windows())
+        .output_tokens(read.config.llm.caps())
+        .version(versions.lock().unwrap_or_else(PoisonError::into_inner).of(key, read));
     Ok(models.add_to(environment))
 }
 
