@@ -7,6 +7,7 @@ use std::time::Duration;
 use hyper::Method;
 use serde::Serialize;
 use subtend_journal::ReadError;
+use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, SessionId, Short, Text, TurnNo};
 use subtend_session::index::{Head, RowKey, RowKind};
 use subtend_session::record::{AnsweredBy, AskVerdict, Record};
@@ -324,7 +325,9 @@ fn approvals_of<'a>(session: SessionId, head: &Head, records: impl Iterator<Item
             let (action, resource) = (action.clone(), resource.clone());
             let of = answers.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
             let plan = of.filter(|of| *of.tool == *plan_exit::NAME).and_then(|of| plan_exit::parse(&of.args).ok());
-            let full_resource = diff::resource(&action, &resource, of.map_or("", |of| &*of.args));
+            // The called tool has the text of the access, also where the call goes through `use_tool`.
+            let (tool, args) = of.map(|of| discovery::called(&of.tool, &of.args)).unwrap_or_default();
+            let full_resource = diff::resource(&action, &resource, &args);
             rows.push(ApprovalRow {
                 full_resource,
                 session,
@@ -334,7 +337,7 @@ fn approvals_of<'a>(session: SessionId, head: &Head, records: impl Iterator<Item
                 title: Arc::clone(&head.title),
                 deadline_ms: *deadline_at,
                 call: *call,
-                tool: of.map(|of| of.tool.clone()).unwrap_or_default(),
+                tool: (&*tool).into(),
                 action,
                 resource,
                 verdict: None,
@@ -414,10 +417,12 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
 }
 
 #[cfg(test)]
+mod called;
+#[cfg(test)]
 mod tests {
     use super::*;
 
-    fn session() -> (SessionId, Head) {
+    pub(super) fn session() -> (SessionId, Head) {
         let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
         let head = serde_json::from_value(serde_json::json!({
             "parent": null, "root": id, "short": id.short(), "agent": "general", "depth": 0, "inspectable": true,

@@ -12,7 +12,7 @@ use subtend_agents::slash::SlashCommands;
 use subtend_journal::Journal;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::outcome::Outcome;
-use subtend_session::record::Record;
+use subtend_session::record::{AskVerdict, Record};
 use subtend_session::usage::Usage;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -252,7 +252,8 @@ impl<'a, 'b> Conversation<'a, 'b> {
     }
 
     async fn answer(&mut self, question: OpenQuestion, line: &str) -> Flow {
-        let Some(verdict) = verdict(line).filter(|verdict| !self.replaced.refuses(*verdict)) else {
+        let is_taken = |verdict: &AskVerdict| !question.refuses(*verdict) && !self.replaced.refuses(*verdict);
+        let Some(verdict) = verdict(line).filter(is_taken) else {
             self.ask(question).await;
             return Flow::Continue;
         };

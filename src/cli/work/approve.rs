@@ -15,18 +15,14 @@ use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::workspace::Workspace;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use unicode_width::UnicodeWidthStr as _;
 
 use super::super::approvals::waiting;
 use super::super::fail::Fail;
-use super::super::paint::{clip, first_line};
-use super::diff;
-use super::frame::{columns, frame_text};
+use super::frame::columns;
+use question::{offers_always, question};
 
-const RESOURCE_WIDTH: usize = 90;
-/// Width reserved for the other words of the question.
-const OTHER_WIDTH: usize = 40;
-const MIN_RESOURCE_WIDTH: usize = 12;
+mod question;
+
 /// Time in which a question in the place of another one cannot be answered with yes: the answer was meant for the other one.
 const READING_TIME: Duration = Duration::from_secs(1);
 const CHANGED: &str = "this question has just taken the place of another one: read it, then answer it";
@@ -112,6 +108,8 @@ pub(crate) struct OpenQuestion {
     /// Digest of the shown content.
     digest: String,
     pub(crate) question: String,
+    /// Whether the question offers to allow the access from now on.
+    offers_always: bool,
 }
 
 /// A call that waits for an approval, as the host lists it.
@@ -166,7 +164,8 @@ impl ListedCall {
         // The host refuses an answer without one.
         let digest = digest.unwrap_or_default();
         let approval = Approval { root, session, path, call, tool, action, resource, args, plan, deadline_ms: None };
-        Ok(OpenQuestion { session, call, digest, question: question(&approval, workspace, columns()) })
+        let question = question(&approval, workspace, columns());
+        Ok(OpenQuestion { session, call, digest, question, offers_always: offers_always(&approval) })
     }
 }
 
@@ -179,6 +178,11 @@ impl OpenQuestion {
     /// Returns the body of the answer. Its digest limits the answer to the shown content.
     pub(crate) fn body(&self, verdict: AskVerdict) -> Value {
         serde_json::json!({"verdict": verdict, "digest": self.digest})
+    }
+
+    /// Returns whether the question does not offer `verdict`.
+    pub(crate) fn refuses(&self, verdict: AskVerdict) -> bool {
+        verdict == AskVerdict::Always && !self.offers_always
     }
 
     pub(crate) fn is_closed(&self, event: &Event) -> bool {
@@ -278,55 +282,14 @@ impl TerminalApprover {
         let Some(verdict) = verdict(line) else {
             return Some(Err("answer y (this once), a (always, in this session) or n".to_owned()));
         };
+        if self.question.as_ref().is_some_and(|question| question.refuses(verdict)) {
+            return Some(Err("this question is for once: answer y or n".to_owned()));
+        }
         if self.replaced.refuses(verdict) {
             return Some(Err(CHANGED.to_owned()));
         }
         self.question.take().map(|question| Ok((question, verdict)))
     }
-}
-
-/// Returns the text of the question with the full plan, command or diff.
-fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<usize>) -> String {
-    if let Some(plan) = &approval.plan {
-        let (path, agent) = (clip(&approval.path, 40), clip(&approval.resource, 64));
-        let plan = frame_text(plan.trim_end(), columns);
-        return format!("{path} has a plan:\n\n{plan}\n\nlet {agent} carry it out? [y]es, [N]o: continue planning");
-    }
-    let (path, action, tool) = (clip(&approval.path, 40), clip(&approval.action, 40), clip(&approval.tool, 24));
-    // The first line must fit on one terminal row; otherwise the second row would begin with text of the call.
-    let around = path.width().saturating_add(action.width()).saturating_add(tool.width()).saturating_add(OTHER_WIDTH);
-    let width = columns
-        .map_or(RESOURCE_WIDTH, |columns| columns.saturating_sub(around).clamp(MIN_RESOURCE_WIDTH, RESOURCE_WIDTH));
-    let resource = first_line(&diff::resource(&approval.action, &approval.resource, &approval.args), width);
-    let whole = full_content(approval, workspace).filter(|whole| *whole != resource);
-    // The end of a long name may be what tells the tool from another one.
-    let name = (*action != *approval.action).then(|| approval.action.to_string());
-    let parts: Vec<String> = name.into_iter().chain(whole).collect();
-    let whole = match parts.is_empty() {
-        true => String::new(),
-        false => format!("\n\n{}\n", frame_text(&parts.join("\n"), columns)),
-    };
-    let always = if diff::types_text(&approval.tool, &approval.action) { "" } else { ", [a]lways in this session" };
-    format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es{always}, [N]o")
-}
-
-/// Returns the full content of the call: its command, its diff or its arguments.
-fn full_content(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
-    let recorded = diff::resource(&approval.action, &approval.resource, &approval.args);
-    if let Some(text) = diff::text_with_args(&approval.tool, &approval.action, &recorded, &approval.args) {
-        return Some(text);
-    }
-    if *approval.action == *"shell.run" {
-        return Some(recorded);
-    }
-    let args = Some(approval.args.trim()).filter(|args| !matches!(*args, "" | "{}"));
-    // The arguments of other tools can have these names too, next to ones that a diff does not show.
-    let is_edit = matches!(&*approval.tool, "edit" | "write");
-    workspace
-        .filter(|_| is_edit)
-        .and_then(|workspace| diff::all_lines(&approval.args, workspace))
-        .or_else(|| args.map(str::to_owned))
-        .or_else(|| Some(approval.resource.to_string()))
 }
 
 /// Parses a typed line as a verdict; `None` if it is unclear.
@@ -339,6 +302,8 @@ pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
     }
 }
 
+#[cfg(test)]
+mod offered;
 #[cfg(test)]
 mod tests {
     use subtend_session::ids::Hash;

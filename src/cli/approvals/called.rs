@@ -1,0 +1,31 @@
+//! Calls through `use_tool` in the list.
+
+use subtend_session::ids::Hash;
+
+use super::tests::session;
+use super::*;
+
+/// A call by `use_tool` is shown with the tool that it calls, and with the whole text. The control: a direct call.
+#[test]
+fn call_by_use_tool_is_listed_as_the_called_tool() {
+    let (id, head) = session();
+    let typed = format!("{} \u{202e}", "x".repeat(2000));
+    let recorded = format!("xx… ({} bytes, {})", typed.len(), Hash::of(typed.as_bytes()));
+    let direct = serde_json::json!({"action": "input", "session_id": "b", "text": typed});
+    let used = serde_json::json!({"tool": "process", "args": direct});
+    for (tool, args) in [("process", &direct), ("use_tool", &used)] {
+        let answered = serde_json::from_value(serde_json::json!({"turn_answered": {
+            "run": 1, "turn": 1, "attempt": 1, "stop": "calls", "usage": {"in": 1, "out": 1}, "worked_ms": 0,
+            "calls": [{"provider_id": "a", "tool": tool, "args": args.to_string()}],
+        }}));
+        let asked = Record::AskOpened {
+            call: CallId { turn: TurnNo(1), ix: 0 },
+            action: "shell.run".into(),
+            resource: recorded.as_str().into(),
+            root: id,
+            deadline_at: None,
+        };
+        let rows = approvals_of(id, &head, [answered.expect("an answer"), asked].iter());
+        assert_eq!((&*rows[0].tool, &*rows[0].full_resource), ("process", &*typed), "{tool}");
+    }
+}
