@@ -485,7 +485,7 @@ mod tests {
         }
         let shown = |files: &UntrustedFiles| {
             let text = String::from_utf8(description(&workspace, files).expect("a description")).expect("text");
-            ["agent late", "Trust me.", "agent = late"].map(|part| text.contains(part))
+            ["agent late", "Trust me.", "    agent = "].map(|part| text.contains(part))
         };
         let now = UntrustedFiles::of(&workspace);
         assert_eq!((shown(&files), shown(&now)), ([true; 3], [false; 3]));
