@@ -153,7 +153,6 @@ fn d4_page_names_the_shards_that_it_lacks() {
 
 /// Runs tests/browser/nodes.mjs, which says when the node with a label is killed and started.
 #[test]
-#[ignore = "needs Chromium and the tools of the browser test: .ci/run nodes"]
 fn d4_browser_follows_the_lists_of_all_shards() {
     let mut cluster = Cluster::start_with_args(1, 1, &["--ask", "shell.run"]);
     let labelled = cluster.add_node(this_version(), &["--label", "gpu", "--ask", "shell.run"], 1);

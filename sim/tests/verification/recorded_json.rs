@@ -24,6 +24,7 @@ const OTHERS: [(&str, &[&str]); 4] = [
             "actors/src/typed/extract.rs",
             "actors/src/views/transcript.rs",
             "host/src/auth/tokens.rs",
+            "host/src/page/shards.rs",
             "journal/src/bodies.rs",
             "journal/src/codec.rs",
             "journal/src/import/lines.rs",
