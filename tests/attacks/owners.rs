@@ -332,8 +332,8 @@ fn closed_configuration_does_not_count_as_missing() {
     }
 }
 
-/// A directory below the workspace stays trusted, and so protected, while a directory above it is closed. The control:
-/// one that is not trusted.
+/// A directory below the workspace stays trusted, and so protected, while a directory above it is closed. Another program
+/// opens that while the session works. The control: a directory that is not trusted.
 #[test]
 fn trusted_directory_below_a_closed_one_is_protected() {
     if !sandbox::probe().is_ok_and(|strength| strength == SandboxStrength::FilesAndNetwork) {
@@ -347,13 +347,21 @@ fn trusted_directory_below_a_closed_one_is_protected() {
     ["trusted", "other"].iter().for_each(|dir| allow(&user.workspace().join(dir), 0));
     let shell = |command: String| json!({"calls": [{"tool": "shell", "args": {"command": command}}]});
     let write = |path: &str| json!({"calls": [{"tool": "write", "args": {"path": path, "content": "spoiled"}}]});
-    let opened = [shell("chmod 755 trusted other".to_owned())];
+    let started = json!({"calls": [{"tool": "write", "args": {"path": "started", "content": ""}}]});
+    let opened = [started, shell("until test -e trusted/below -a -e other/below; do sleep 0.05; done".to_owned())];
     let written = paths.iter().flat_map(|path| [write(path), shell(format!("echo spoiled > {path}"))]);
     let steps: Vec<_> = opened.into_iter().chain(written).chain([json!({"text": "done"})]).collect();
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
     let args =
         ["run", "--json", "--store", "memory", "--model", &model, "--allow", "fs.*", "--allow", "shell.run", "go"];
-    let done = call_as_ordinary_user(&user, &args);
+    let done = std::thread::scope(|threads| {
+        let run = threads.spawn(|| call_as_ordinary_user(&user, &args));
+        while !run.is_finished() && !user.workspace().join("started").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        ["trusted", "other"].iter().for_each(|dir| allow(&user.workspace().join(dir), 0o755));
+        run.join().expect("the command runs")
+    });
     let spoiled = paths
         .map(|path| std::fs::read_to_string(user.workspace().join(path)).is_ok_and(|text| text.contains("spoiled")));
     assert_eq!(spoiled, [false, true], "{done:?}");

@@ -469,28 +469,3 @@ fn walks_of_one_answer_stay_within_bounds() {
     let done = assert_bounded(&user, &["run", "--quiet", "--model", &model, "go"]);
     assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
 }
-
-/// A host has a registry for each workspace, and their sessions work at the same time.
-#[test]
-fn searches_of_many_workspaces_stay_within_bounds() {
-    let user = User::new();
-    let search = json!({"tool": "search", "args": {"pattern": r"(?-u:[\xf0-\xff])", "regex": true}});
-    let serving = serve(&user, &script_of_calls(&user, &vec![search; 8]));
-    let before = peak_memory(serving.host.pid());
-    let open = |n: usize| {
-        let dir = user.data().with_file_name(format!("other{n}"));
-        std::fs::create_dir(&dir).expect("a directory");
-        write_invalid_line(&dir.join("f"));
-        let opened = serving.unix("POST /v1/sessions", &json!({"workspace": dir, "input": {"text": "go"}}).to_string());
-        opened.json()["session"]["id"].as_str().expect("an id").to_owned()
-    };
-    let ids: Vec<String> = (0..3).map(open).collect();
-    for id in ids {
-        let run = serving.unix(&format!("GET /v1/sessions/{id}/runs/1?wait=true&timeout=60000"), "");
-        assert_eq!(run.json()["outcome"], "completed", "{run:?}");
-    }
-    let taken = peak_memory(serving.host.pid()).saturating_sub(before);
-    // The control: the searches read the files.
-    assert!((16 << 10..ALLOWED_ABOVE_IDLE).contains(&taken), "{taken} KiB");
-    serving.host.stops();
-}
