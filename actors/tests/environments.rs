@@ -313,8 +313,8 @@ async fn endless_sessions_keep_few_environments() {
         // The loader has one of its own.
         most - 1
     };
-    assert_eq!(kept(|_| None).await, 32);
-    assert_eq!(kept(|loads| u64::try_from(loads).ok()).await, 32);
+    assert_eq!(kept(|_| None).await, 8);
+    assert_eq!(kept(|loads| u64::try_from(loads).ok()).await, 8);
     assert_eq!(kept(|_| Some(7)).await, 1);
     assert_eq!(kept(|loads| u64::try_from(loads / 51).ok()).await, 2);
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 use subtend_session::ids::Text;
@@ -151,10 +151,23 @@ fn tools(tools: Tools) -> Result<Vec<Text>, BadManifest> {
         Tools::List(names) => names,
         Tools::Text(text) => text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Text::from).collect(),
     };
-    match names.iter().find(|name| !is_tool_name(name)) {
-        Some(bad) => Err(tools_error(&shown(&Value::from(&**bad)))),
-        None => Ok(names),
+    if let Some(bad) = names.iter().find(|name| !is_tool_name(name)) {
+        return Err(tools_error(&shown(&Value::from(&**bad))));
     }
+    let names = without_repeats(names);
+    if names.len() > MAX_TOOLS {
+        let why = format!("lists {} tools; the limit is {MAX_TOOLS}", names.len());
+        return Err(BadManifest::Field { key: "tools".to_owned(), why });
+    }
+    Ok(names)
+}
+
+/// Each session of the agent keeps such a list, and each missing tool is a warning.
+const MAX_TOOLS: usize = 256;
+
+fn without_repeats(names: Vec<Text>) -> Vec<Text> {
+    let mut seen = HashSet::new();
+    names.into_iter().filter(|name| seen.insert(name.clone())).collect()
 }
 
 fn tools_error(value: &str) -> BadManifest {

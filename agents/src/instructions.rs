@@ -10,7 +10,7 @@ use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::escape::harmless;
 use subtend_session::ids::Text;
 
-use crate::catalog::{AgentProblem, ProblemKind};
+use crate::catalog::{AgentProblem, ProblemKind, add_problem};
 use crate::manifest::Manifest;
 use imports::{Import, imports};
 use rules::RuleFiles;
@@ -244,7 +244,7 @@ impl Instructions {
     }
 
     fn report(&mut self, area: InstructionArea<'_>, path: &str, kind: ProblemKind, message: String) {
-        self.problems.push(AgentProblem { path: area.path.join(path), kind, product: None, message });
+        add_problem(&mut self.problems, AgentProblem { path: area.path.join(path), kind, product: None, message });
     }
 
     /// Returns the files for a session of `manifest`: all files outside of the workspace, and the workspace files that `authority` may read.

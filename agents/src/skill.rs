@@ -185,7 +185,8 @@ impl Skills {
                     Source::Foreign(product, _) => Some(*product),
                     Source::Builtin | Source::File(_) | Source::Host => None,
                 };
-                problems.push(AgentProblem { path: path.to_owned(), kind: ProblemKind::Warning, product, message });
+                let path = path.to_owned();
+                add_problem(&mut problems, AgentProblem { path, kind: ProblemKind::Warning, product, message });
             }
         }
         problems

@@ -42,7 +42,8 @@ impl Secrets {
         self.0.is_empty()
     }
 
-    /// Returns `text` with each secret value replaced by its name, and each part of a value at a mark of truncation.
+    /// Returns `text` with each secret value replaced by its name. A part of a value stays: hiding a right start and showing a
+    /// wrong one would tell a model the value, character by character.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
         for (name, value) in self.0.iter() {
@@ -50,9 +51,7 @@ impl Secrets {
                 text = Cow::Owned(text.replace(value.as_str(), &format!("[{name} redacted]")));
             }
         }
-        text = self.redact_broken(&text).map_or(text, Cow::Owned);
-        let cut = self.cut_values(&text);
-        replace(&text, cut).map_or(text, Cow::Owned)
+        self.redact_broken(&text).map_or(text, Cow::Owned)
     }
 
     /// Replaces values that line breaks interrupt, as those between the parts of a server's answer. Returns `None` if it finds none.
@@ -85,38 +84,6 @@ impl Secrets {
         };
         replace(text, found.into_iter().filter_map(in_text).collect())
     }
-
-    /// Returns the parts of values where a tool truncated a text, with their names: starts before a mark, and ends after one.
-    fn cut_values(&self, text: &str) -> Vec<(usize, usize, &Text)> {
-        let mut found = Vec::new();
-        for (name, value) in self.0.iter() {
-            let start = |kept: &str| longest_part(value, |size| kept.ends_with(value.get(..size)?).then_some(size));
-            let end = |kept: &str| {
-                longest_part(value, |size| {
-                    kept.starts_with(value.get(value.len().saturating_sub(size)..)?).then_some(size)
-                })
-            };
-            for at in CUTS_BEFORE.iter().flat_map(|mark| text.match_indices(mark)).map(|(at, _)| at) {
-                found.extend(text.get(..at).and_then(start).map(|size| (at.saturating_sub(size), at, name)));
-            }
-            for (at, mark) in CUTS_AFTER.iter().flat_map(|mark| text.match_indices(mark)) {
-                let at = at.saturating_add(mark.len());
-                found.extend(text.get(at..).and_then(end).map(|size| (at, at.saturating_add(size), name)));
-            }
-        }
-        found
-    }
-}
-
-/// Marks that tools put after and before a truncated text.
-const CUTS_BEFORE: [&str; 2] = ["…", "\n["];
-const CUTS_AFTER: [&str; 2] = ["…", "bytes left out ...]\n"];
-
-/// Minimum length of a part of a value that is redacted at a cut.
-const SHORTEST_PART: usize = 4;
-
-fn longest_part(value: &str, part: impl Fn(usize) -> Option<usize>) -> Option<usize> {
-    (SHORTEST_PART..value.len()).rev().find_map(part)
 }
 
 /// Replaces ranges of a text by the names of their secrets. Returns `None` without ranges.
@@ -214,25 +181,16 @@ mod tests {
         }
     }
 
-    /// A tool truncates texts before they are redacted. The control: the same parts without a mark, and other texts at one.
+    /// A model can write any text and read how it is redacted: so a right start of a value must look like a wrong one.
     #[test]
-    fn part_of_a_secret_at_a_cut_is_redacted() {
-        let secrets = Secrets::of([("KEY", "sk-0123456789"), ("LONG", "sk-0123456789-ab")]);
-        for (text, redacted) in [
-            ("a sk-0123… (9 more bytes)", "a [LONG redacted]… (9 more bytes)"),
-            ("a sk-0123456789-…", "a [KEY redacted]-…"),
-            (
-                "sk-0\n[... 7 bytes left out ...]\n6789\nb",
-                "[LONG redacted]\n[... 7 bytes left out ...]\n[KEY redacted]\nb",
-            ),
-            ("sk-012345\n[truncated: 9 of 20 bytes]", "[LONG redacted]\n[truncated: 9 of 20 bytes]"),
-            ("the end: …9-ab sk-", "the end: …[LONG redacted] sk-"),
-        ] {
-            assert_eq!(secrets.redact(text), redacted, "{text:?}");
-        }
-        for text in ["a sk-0123", "a sk-…", "sk-0123\nb", "sk-0124…", "7 bytes left out ...]\n6788", "6789 …"] {
+    fn part_of_a_secret_is_shown_like_any_text() {
+        let secrets = Secrets::of([("KEY", "sk-0123456789")]);
+        for text in
+            ["a sk-0123…", "a sk-012345678…", "sk-01\n[truncated: 9 of 20 bytes]", "bytes left out ...]\n456789"]
+        {
             assert_eq!(secrets.redact(text), text);
         }
+        assert_eq!(secrets.redact("a sk-0123456789…"), "a [KEY redacted]…", "the control");
     }
 
     #[test]

@@ -33,6 +33,18 @@ pub(crate) struct ToolSetKey {
     pub(crate) above: Arc<[Text]>,
 }
 
+/// Bytes of a name in a list, besides its text.
+const SIZE_OF_NAME: usize = 32;
+
+impl ToolSetKey {
+    /// Returns the bytes of what clients and agent files choose. The tool set has a copy of the list of tools.
+    pub(crate) fn bytes(&self) -> usize {
+        let names = self.only.iter().flatten().map(|name| name.len().saturating_add(SIZE_OF_NAME));
+        let imported = self.imported.as_ref().map_or(0, Authority::bytes);
+        names.fold(0, usize::saturating_add).saturating_mul(2).saturating_add(imported)
+    }
+}
+
 /// Maximum number of entries of a cache. Clients choose permissions and models, so there may be one for each session.
 const MAX_ENTRIES: usize = 256;
 /// Maximum bytes of permissions or prompts in a cache.

@@ -22,7 +22,7 @@ const MAX_ROOTS: usize = 65_536;
 const MAX_KEYS: usize = 4_096;
 
 /// Maximum number of environments that are kept without an active session. Each has the texts of all its files.
-const MAX_UNUSED: usize = 32;
+const MAX_UNUSED: usize = 8;
 
 /// Number of names after which those of unused environments are removed.
 const FORGET_EVERY: usize = 256;
@@ -53,7 +53,7 @@ struct Loaded {
     /// The environments that were used last, oldest first.
     recent: VecDeque<Arc<Agents>>,
     /// Roots of this process's own environment, whose options replace their records'; each with its opening's agents.
-    home_root: HashMap<SessionId, Arc<Agents>, FixedState>,
+    home_root: HashMap<SessionId, Weak<Agents>, FixedState>,
     /// Agents that the host registered, and names that it removed. They apply to every environment that is loaded later.
     registered: BTreeMap<Text, Option<Arc<Manifest>>>,
 }
@@ -68,7 +68,7 @@ impl Environments {
         let journal = home.journal.clone();
         let home = Arc::new(home);
         let loaded = Loaded {
-            home_root: home_root.into_iter().map(|root| (root, Arc::clone(&home))).collect(),
+            home_root: home_root.into_iter().map(|root| (root, Arc::downgrade(&home))).collect(),
             home,
             by_key: HashMap::new(),
             by_root: HashMap::default(),
@@ -152,7 +152,8 @@ impl Environments {
             if self.load.is_none() && loaded.home_root.len() >= MAX_ROOTS {
                 loaded.home_root.clear();
             }
-            loaded.home_root.insert(root, Arc::clone(agents));
+            loaded.home_root.insert(root, Arc::downgrade(agents));
+            loaded.mark_used(agents);
         } else {
             loaded.remember(root, agents);
         }
@@ -170,8 +171,10 @@ impl Environments {
 
     fn found(&self, root: SessionId, creation: impl FnOnce() -> Option<SessionCreated>) -> Arc<Agents> {
         let mut loaded = self.lock_loaded();
-        if let Some(agents) = loaded.home_root.get(&root) {
-            return Arc::clone(agents);
+        if let Some(opened) = loaded.home_root.get(&root) {
+            let agents = opened.upgrade().unwrap_or_else(|| Arc::clone(&loaded.home));
+            loaded.mark_used(&agents);
+            return agents;
         }
         let Some(load) = &self.load else { return Arc::clone(&loaded.home) };
         if let Some(agents) = loaded.by_root.get(&root).and_then(Weak::upgrade) {

@@ -54,9 +54,8 @@ impl Agents {
         }
         let offer = Arc::new(self.make_offer(state, &key));
         tool_sets.retain(|other| other.generation == generation);
-        let rules = offer.authority.bytes();
-        let imported = key.imported.as_ref().map_or(0, Authority::bytes);
-        tool_sets.insert(key, &offer, rules.saturating_add(imported));
+        let bytes = offer.authority.bytes().saturating_add(key.bytes());
+        tool_sets.insert(key, &offer, bytes);
         offer
     }
 

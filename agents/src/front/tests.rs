@@ -116,6 +116,18 @@ fn tools_accept_a_list_or_text_and_empty_means_none() {
     );
 }
 
+/// Each session of an agent keeps its list, and each missing tool is a warning. The control: as many as the limit, each twice.
+#[test]
+fn tools_of_an_agent_are_limited_and_kept_once() {
+    let listed = |number: usize| {
+        let names: Vec<String> = (0..number).map(|n| format!("t{n}")).collect();
+        let text = format!("---\nmode: all\ndescription: y\ntools: [{0}, {0}]\n---\nx", names.join(", "));
+        read(&text).map(|parsed| parsed.manifest.tools.map(|tools| tools.len())).map_err(|error| error.to_string())
+    };
+    assert_eq!(listed(MAX_TOOLS), Ok(Some(MAX_TOOLS)));
+    assert_eq!(listed(MAX_TOOLS + 1), Err("`tools` lists 257 tools; the limit is 256".to_owned()));
+}
+
 #[test]
 fn refusals_name_the_error_and_its_fix() {
     for (text, says) in [

@@ -43,8 +43,11 @@ pub(super) fn missing_tools(manifest: &Manifest, tools: &Registry) -> Vec<AgentP
     let listed = manifest.tools.iter().flatten().filter(is_meant).filter_map(|tool| tools.missing_reason(tool));
     let problem =
         |why| AgentProblem { product, ..warning(path.to_owned(), format!("`tools`: {why}; it is not offered")) };
-    listed.map(problem).collect()
+    listed.take(MAX_MISSING).map(problem).collect()
 }
+
+/// Maximum number of warnings about missing tools of one agent.
+const MAX_MISSING: usize = 20;
 
 /// Returns an error for the first profile whose agent does not exist. Checks nothing if `tools.spawn` is disabled.
 pub(crate) fn unusable(loaded: &Loaded, catalog: &Catalog) -> Option<String> {

@@ -37,7 +37,7 @@ pub(crate) fn loader(
 }
 
 /// Maximum number of environments whose files are compared with those of the last load.
-const MAX_COMPARED: usize = 64;
+const MAX_COMPARED: usize = 8;
 
 /// Everything that an environment depends on, besides its key and the variables of this process.
 #[derive(PartialEq)]

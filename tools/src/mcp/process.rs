@@ -108,7 +108,6 @@ impl ServerLife {
             Ok(Err(_)) | Err(_) => "it closed its output".to_owned(),
         });
         let tail: Vec<u8> = self.tail.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        // The mark lets a secret be recognized that is cut here.
         let cut = if tail.len() < MAX_TAIL { "" } else { "…" };
         let tail = crate::escape::harmless(String::from_utf8_lossy(&tail).trim());
         if tail.is_empty() { end } else { format!("{end}; the end of its error output: {cut}{tail}") }
