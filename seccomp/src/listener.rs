@@ -148,37 +148,37 @@ fn instruction(code: u16, jt: u8, k: u32) -> libc::sock_filter {
 mod tests {
     use std::sync::mpsc;
 
-    use rustix::process::{getppid, umask};
+    use rustix::process::{Pid, getpgid, getpid, getppid};
     use rustix::thread::set_no_new_privs;
 
     use super::*;
 
-    const UMASK: u32 = libc::SYS_umask as u32;
+    const GETPGID: u32 = libc::SYS_getpgid as u32;
     const GETPPID: u32 = libc::SYS_getppid as u32;
+    const UMASK: u32 = libc::SYS_umask as u32;
 
-    /// The listener answers one call with an error and another with 0. A call without filter is the control.
+    /// The listener answers one call with 0 and another with an error. The control: a call that the filter does not name.
     #[test]
     fn listener_answers_chosen_calls_and_ends_with_their_threads() {
         let (send, listeners) = mpsc::channel();
         let caller = std::thread::spawn(move || {
             set_no_new_privs(true).unwrap();
-            send.send(CallListener::install(&[GETPPID, UMASK]).unwrap()).unwrap();
-            // The kernel's own answer is never 0, since this process has a parent.
-            (getppid(), umask(rustix::fs::Mode::from_raw_mode(0o77)).as_raw_mode(), rustix::process::getpid())
+            send.send(CallListener::install(&[GETPPID, GETPGID]).unwrap()).unwrap();
+            // The kernel's own answers: this process has a parent, and a group.
+            (getppid(), getpgid(Some(getpid())), getpid())
         });
         let listener = listeners.recv().unwrap();
         let mut seen = Vec::new();
         while let Some(call) = listener.receive().unwrap() {
             assert!(listener.is_waiting(&call));
-            seen.push((call.number.cast_unsigned(), call.arguments[0] & 0o777));
+            seen.push((call.number.cast_unsigned(), call.arguments[0]));
             listener.answer(&call, if seen.len() == 1 { Ok(()) } else { Err(Errno::ACCESS) }).unwrap();
             assert!(!listener.is_waiting(&call));
         }
-        let (parent, mask, this) = caller.join().unwrap();
-        assert_eq!((parent, mask as i16), (None, -(Errno::ACCESS.raw_os_error() as i16)));
-        assert_eq!(this, rustix::process::getpid());
-        assert_eq!(seen.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [GETPPID, UMASK]);
-        assert_eq!(seen.last().map(|(_, mask)| *mask), Some(0o77));
+        let this = getpid();
+        assert_eq!(caller.join().unwrap(), (None::<Pid>, Err(Errno::ACCESS), this));
+        let named = u64::try_from(this.as_raw_nonzero().get()).unwrap();
+        assert_eq!((seen.len(), seen[0].0, seen[1]), (2, GETPPID, (GETPGID, named)));
     }
 
     #[test]
