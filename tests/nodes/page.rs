@@ -86,7 +86,10 @@ fn d4_page_lists_the_sessions_of_all_shards() {
     }
     let (status, location) = send_form(&cluster, 0, "/open?shard=shard-2", "agent=general&text=quick+there");
     let id = location.strip_prefix("/s/").unwrap_or_else(|| panic!("{status} {location}"));
-    assert_eq!(listed(&one_shard.until(|message| message.contains(id))).len(), of_shard[1].len() + 1);
+    let shown = listed(&one_shard.until(|message| message.contains(id)));
+    // Sessions of the forms above may be placed there too.
+    assert_eq!(shown, listed(&view(&cluster, 0, "/?shard=shard-2")));
+    assert!(shown.len() > of_shard[1].len() && shown.contains(id), "{shown:?}");
     drop((live, one_shard));
     cluster.end();
 }
