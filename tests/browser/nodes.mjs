@@ -96,6 +96,8 @@ try {
   await page.getByLabel("Shard").selectOption("all");
   await page.getByRole("button", { name: "Filter" }).click();
   await row(here).waitFor();
+  // A row that comes without a reload shows that the stream has the rows of the shard.
+  await row(await open("quick last", "?label=gpu")).waitFor();
   console.log("kill");
   await note.waitFor();
   assert.equal(await row(there).count(), 1);
