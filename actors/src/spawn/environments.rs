@@ -52,7 +52,8 @@ struct Loaded {
     by_root: HashMap<SessionId, Weak<Agents>, FixedState>,
     /// The environments that were used last, oldest first.
     recent: VecDeque<Arc<Agents>>,
-    /// Roots of this process's own environment, whose options replace their records'; each with its opening's agents.
+    /// Roots of this process's own environment, whose options replace their records'; each with its opening's agents, while
+    /// these are in use or [recent](Loaded::recent). Then the current ones apply.
     home_root: HashMap<SessionId, Weak<Agents>, FixedState>,
     /// Agents that the host registered, and names that it removed. They apply to every environment that is loaded later.
     registered: BTreeMap<Text, Option<Arc<Manifest>>>,
