@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use redb::backends::FileBackend;
 use redb::{
     Builder, Database, Durability, Key, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition,
     TableError, Value, WriteTransaction,
@@ -23,7 +24,10 @@ use crate::rows::{self, CHILD_KEY_LEN, EV_KEY_LEN, OUTBOX_KEY_LEN, SESSION_KEY_L
 use crate::sorted::Sorted;
 use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, RangeRows, Table, Tables, Visit};
 
+mod ordered_writes;
 mod overlay;
+
+use ordered_writes::OrderedWrites;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const EV_TABLE: TableDefinition<'_, &[u8; EV_KEY_LEN], u64> = TableDefinition::new("ev");
@@ -75,10 +79,7 @@ impl Redb {
     /// As for [`Redb::open`].
     #[cfg(feature = "fault-points")]
     pub fn over(medium: impl redb::StorageBackend, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
-        let db = catch_panics("open", || {
-            Builder::new().set_cache_size(cache_bytes).create_with_backend(medium).map_err(store("open the medium"))
-        })?;
-        Self::of(db).with_format()
+        Self::on(medium, cache_bytes)?.with_format()
     }
 
     /// Opens a store without syncs, as a negative control of durability tests.
@@ -90,8 +91,15 @@ impl Redb {
     }
 
     fn at(file: &Path, cache_bytes: usize) -> Result<Self> {
+        let opened = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(file);
+        let opened = opened.map_err(store("open the redb file"))?;
+        Self::on(FileBackend::new(opened).map_err(store("open the redb file"))?, cache_bytes)
+    }
+
+    fn on(medium: impl redb::StorageBackend, cache_bytes: usize) -> Result<Self> {
         let db = catch_panics("open", || {
-            Builder::new().set_cache_size(cache_bytes).create(file).map_err(store("open the redb file"))
+            let ordered = OrderedWrites::to(medium);
+            Builder::new().set_cache_size(cache_bytes).create_with_backend(ordered).map_err(store("open the redb file"))
         })?;
         Ok(Self::of(db))
     }

@@ -224,8 +224,7 @@ fn power_loss_at_any_write_may_tear_the_last_write() {
 fn medium_whose_syncs_do_nothing_is_noticed() {
     let store = new_medium();
     let noticed = |kept| {
-        let processes =
-            (1..=steps(&store)).step_by(4).map(|step| lose_power_once(&store.copy().with_ignored_syncs(), step, kept));
+        let processes = (1..=steps(&store)).map(|step| lose_power_once(&store.copy().with_ignored_syncs(), step, kept));
         processes.filter_map(Result::err).collect::<Vec<_>>()
     };
     let gone = noticed(Survivors::Nothing);
