@@ -95,7 +95,9 @@ pub mod approvals {
 
 /// Branches of a session, the alternatives of an answer, and compactions of its history.
 pub mod branches {
-    pub use subtend_actors::{Alternative, Alternatives, BranchInfo, BranchOptions, CompactedHistory, Switched};
+    pub use subtend_actors::{
+        Alternative, Alternatives, BranchFilter, BranchInfo, BranchOptions, CompactedHistory, Switched,
+    };
 }
 
 /// Events: activity in a tree, lines of JSON, changes of a queue.

@@ -56,7 +56,7 @@ pub use typed::{AskError, AskOptions};
 pub use values::environment_key::EnvironmentKey;
 pub use values::options::Options;
 pub use views::audit::{Decided, DecidedBy, Decision};
-pub use views::branches::BranchInfo;
+pub use views::branches::{BranchFilter, BranchInfo};
 pub use views::checkpoints::{RestorePoint, UnrecordedWrite};
 pub use views::find::{FindError, Heads, named};
 pub use views::stats::RuntimeStats;

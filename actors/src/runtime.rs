@@ -14,6 +14,7 @@ use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
 use subtend_session::place::{OnRestart, Place, Source};
 use subtend_session::title::{self, BadTitle};
+use subtend_session::values::check_metadata;
 use subtend_tools::display::RenderedCall;
 
 use crate::handle::SessionHandle;
@@ -59,7 +60,7 @@ pub struct OpenOptions {
     /// The id of the session: opening one with the same id again returns the existing session. The default is a new id.
     pub id: Option<SessionId>,
     pub title: Option<Text>,
-    /// Metadata of the host, as JSON text.
+    /// Metadata of the host, as JSON text of at most 64 KiB and 10,000 values.
     pub metadata: Option<Text>,
     /// The limits; the default is the runtime's.
     pub limits: Option<Limits>,
@@ -143,6 +144,9 @@ pub enum OpenSessionError {
     Rules(#[from] TooManyRules),
     #[error(transparent)]
     Title(#[from] BadTitle),
+    /// The metadata has too many bytes or values, or nests too deep.
+    #[error("{0}")]
+    Metadata(String),
     /// Money is limited, but the cost of the session's model is unknown.
     #[error("money is limited (cost_micro), and the model `{0}` has no price. Set its price, or limit tokens instead")]
     NoPrice(Text),
@@ -254,6 +258,8 @@ impl Runtime {
         if let Some(title) = &options.title {
             title::check(title)?;
         }
+        let metadata = options.metadata.as_deref().unwrap_or_default();
+        check_metadata("the metadata", metadata).map_err(OpenSessionError::Metadata)?;
         if let Some(pool) = options.model.as_ref().filter(|model| model.starts_with("pool:"))
             && !agents.models.models.has_pool(pool)
         {

@@ -398,6 +398,7 @@ async fn branch_list_has_creation_times_and_metadata() {
             created_ms: head.created_ms,
             updated_ms: head.updated_ms,
             metadata: metadata.map(Into::into),
+            shortened: false,
         }
     };
     let worked = info(&first, Some(OutcomeKind::Completed), Some("two"), Some(r#"{"view":"left"}"#));

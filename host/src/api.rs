@@ -40,7 +40,7 @@ pub use names::MAX_NAME_BYTES;
 
 mod agents;
 pub(crate) mod approvals;
-mod branches;
+pub(crate) mod branches;
 mod controls;
 mod events;
 mod export;

@@ -257,6 +257,8 @@ impl From<OpenSessionError> for Problem {
             }
             OpenSessionError::Rules(_) => Self::invalid("invalid_rule", detail),
             OpenSessionError::Title(_) => Self::invalid("invalid_title", detail),
+            // The API refuses such a body, so only the metadata of the host itself gets here.
+            OpenSessionError::Metadata(_) => Self::invalid("invalid_input", detail),
             OpenSessionError::NoPrice(_) => Self::invalid("no_price", detail),
             OpenSessionError::NoWindow(_) => Self::invalid("no_window", detail),
             OpenSessionError::Deleted(session) => Self::deleted(session),

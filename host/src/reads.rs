@@ -22,6 +22,7 @@ use crate::auth::SenderId;
 use crate::host::Host;
 use crate::problem::Problem;
 use crate::shared_by_key::SharedByKey;
+use crate::unsent::UnsentResponses;
 
 /// Maximum number of concurrent reads of live views and event streams.
 const LIVE_READS: usize = 2;
@@ -90,11 +91,13 @@ pub struct ReadPermits {
     all: Permits,
     by: SharedByKey<ReadSender, Permits>,
     threads: StreamThreads,
+    unsent: UnsentResponses,
 }
 
 impl Default for ReadPermits {
     fn default() -> Self {
-        Self { all: Permits::of_all(), by: SharedByKey::default(), threads: StreamThreads(OnceLock::new()) }
+        let (by, threads) = (SharedByKey::default(), StreamThreads(OnceLock::new()));
+        Self { all: Permits::of_all(), by, threads, unsent: UnsentResponses::default() }
     }
 }
 
@@ -188,9 +191,10 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
         Reads::Store => Some(ReadKind::Store),
     };
     run_as(sender_of(request.extensions()), async {
+        let respond = async { host.reads().unsent.count(sender(), next.run(request).await).await };
         match kind {
-            None => next.run(request).await,
-            Some(kind) => host.reads().run(kind, next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
+            None => respond.await,
+            Some(kind) => host.reads().run(kind, respond).await.unwrap_or_else(IntoResponse::into_response),
         }
     })
     .await
@@ -288,7 +292,10 @@ fn is_multi_threaded() -> bool {
 }
 
 fn busy_problem() -> Problem {
-    let detail = format!("other reads took longer than {} s: send this one again", PERMIT_TIMEOUT.as_secs());
+    busy(format!("other reads took longer than {} s: send this one again", PERMIT_TIMEOUT.as_secs()))
+}
+
+pub(crate) fn busy(detail: String) -> Problem {
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }
 

@@ -182,11 +182,90 @@ async fn body_with_too_many_json_values_is_refused() {
         assert_eq!(reply.problem(), (413, "too_large".to_owned()), "{method} {path}: {}", reply.body);
     }
     assert_eq!(get(&app, "/v1/sessions").await.json(), sessions);
-    // The controls: the most values that metadata of 64 KiB can have, and a body of the same size with one text.
-    let most = json!({"metadata": {"a": vec![json!({}); 21_000]}});
+    // The controls: the most values that metadata can have, and a body of the same size with one text.
+    let most = json!({"metadata": {"a": vec![json!({}); 4_998]}});
     assert_eq!(request(&app, Method::PATCH, &session, &[JSON], &most.to_string()).await.status, 200);
     let long = json!({"text": "{},".repeat(30_000)});
     assert_eq!(request(&app, Method::POST, &inputs, &[JSON], &long.to_string()).await.status, 202);
+    finish(host, app).await;
+}
+
+/// Lists contain the metadata of many sessions. The control: the largest metadata.
+#[tokio::test]
+async fn metadata_beyond_the_limits_is_refused_on_each_route() {
+    let (host, app, id) = hosted_with("one").await;
+    let session = format!("/v1/sessions/{id}");
+    let (inputs, branches) = (format!("{session}/inputs"), format!("{session}/branches"));
+    let task = json!({"type": "explore", "prompt": "two"});
+    let routes: [(Method, &str, Value); 5] = [
+        (Method::PATCH, &session, json!({})),
+        (Method::POST, "/v1/sessions", json!({})),
+        (Method::POST, &inputs, json!({"text": "two"})),
+        (Method::POST, &branches, json!({})),
+        (Method::POST, "/v1/tasks/spawn", task),
+    ];
+    let send = async |metadata: &Value| {
+        let mut replies = Vec::new();
+        for (method, path, body) in &routes {
+            let mut body = body.clone();
+            body["metadata"] = metadata.clone();
+            let reply = request(&app, method.clone(), path, &[JSON], &body.to_string()).await;
+            let why = reply.json()["detail"].as_str().and_then(|why| Some(why.rsplit_once(": ")?.1.to_owned()));
+            let detail = why.map(|why| why.split(" at line").next().unwrap_or_default().to_owned());
+            replies.push((reply.status.as_u16(), detail));
+        }
+        replies
+    };
+    let refused = |why: &str| vec![(422, Some(why.to_owned())); 5];
+    let values = |count: usize| json!({"a": vec![0; count]});
+    let long = json!({"a": "x".repeat(64 << 10)});
+    let sessions = get(&app, "/v1/sessions").await.json();
+    assert_eq!(send(&values(9_998)).await, refused("it has 10001 JSON values and keys, the limit is 10000"));
+    assert_eq!(send(&long).await, refused("it has 65544 bytes, the limit is 65536"));
+    assert_eq!(get(&app, "/v1/sessions").await.json(), sessions);
+    let accepted = [200, 201, 202, 201, 201].map(|status| (status, None));
+    assert_eq!(send(&values(9_997)).await, accepted);
+    let limits = async |values: usize| {
+        post(&app, "/v1/sessions", &json!({"limits": {"turns": vec![0; values]}})).await.problem()
+    };
+    assert_eq!(limits(2_048).await, (422, "invalid_body".to_owned()));
+    assert_eq!(limits(2_000).await, (422, "invalid_limit".to_owned()));
+    finish(host, app).await;
+}
+
+/// The control: GET of one branch has all of its metadata.
+#[tokio::test]
+async fn list_of_branches_with_large_metadata_is_bounded() {
+    let (host, app, id) = hosted_with("one").await;
+    let branches = format!("/v1/sessions/{id}/branches");
+    let metadata = json!({"a": "x".repeat(60_000)});
+    let mut made = Vec::new();
+    for _ in 0..141 {
+        let branch = post(&app, &branches, &json!({"fresh": true, "metadata": metadata})).await.json();
+        made.push(branch["session"].as_str().expect("an id").to_owned());
+    }
+    let listed = get(&app, &branches).await;
+    assert!(listed.body.len() < 9 << 20, "{}", listed.body.len());
+    let rows = listed.json().as_array().expect("rows").clone();
+    assert_eq!(rows.iter().map(|row| row["id"].as_str().expect("an id")).collect::<Vec<_>>(), made);
+    let facts = |row: &Value| (row["metadata"] == metadata, row["shortened"] == true);
+    assert_eq!(rows.iter().map(facts).collect::<Vec<_>>(), [vec![(true, false); 139], vec![(false, true); 2]].concat());
+    let alone = get(&app, &format!("/v1/sessions/{}/transcript", made[140])).await.json();
+    assert_eq!((&alone["metadata"], &alone["branch"]["metadata"]), (&metadata, &metadata));
+    let ids = async |query: String| {
+        let page = get(&app, &format!("{branches}?{query}")).await.json();
+        page.as_array()
+            .expect("rows")
+            .iter()
+            .map(|row| row["id"].as_str().expect("an id").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids("limit=2".to_owned()).await, made[..2]);
+    assert_eq!(ids(format!("limit=2&after={}", made[1])).await, made[2..4]);
+    assert_eq!(ids(format!("after={}", made[140])).await, [""; 0]);
+    let page = get(&app, &format!("/s/{id}/branches?after={}", made[139])).await.body;
+    assert_eq!([&made[139], &made[140]].map(|branch| page.contains(&format!("href=\"/s/{branch}\""))), [false, true]);
+    assert_eq!(get(&app, &format!("{branches}?limit=501")).await.problem(), (400, "malformed".to_owned()));
     finish(host, app).await;
 }
 

@@ -343,7 +343,7 @@ async fn parameters_of_lists_without_pages_are_refused() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = open_and_finish(&app, "one").await;
-    let of_session = ["branches", "queue", "warnings"].map(|list| format!("/v1/sessions/{id}/{list}"));
+    let of_session = ["queue", "warnings"].map(|list| format!("/v1/sessions/{id}/{list}"));
     for path in ["agents", "workers"].map(|list| format!("/v1/{list}")).into_iter().chain(of_session) {
         let refused = get(&app, &format!("{path}?limit=1")).await;
         let detail = "?limit=1: this list is complete and takes no parameters: leave them out";

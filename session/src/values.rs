@@ -1,12 +1,22 @@
 //! Counts the values in a JSON text before it is parsed: a tree of values may take a hundred times the bytes of its text.
 
+use std::sync::Arc;
+
 use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::ids::Text;
 
 /// Maximum number of values of an external JSON text that is parsed into a tree. Such a tree takes up to 60 MB.
 pub const MAX_VALUES: usize = 100_000;
 
 /// Maximum nesting of arrays and objects in metadata. JSON parsers accept 128 levels, and responses nest it deeper.
 pub const MAX_NESTING: usize = 100;
+/// Maximum bytes of metadata as JSON.
+pub const MAX_METADATA_BYTES: usize = 64 << 10;
+/// Maximum number of values and keys in metadata.
+pub const MAX_METADATA_VALUES: usize = 10_000;
 /// Number of JSON values that the arguments of each call of an answer may have in any case.
 const VALUES_PER_CALL: usize = 16;
 
@@ -26,6 +36,54 @@ pub fn parse_recorded<T: DeserializeOwned>(json: &str) -> Result<T, serde_json::
         return Err(serde_json::Error::custom(format_args!("it has more than {MAX_VALUES} JSON values")));
     }
     serde_json::from_str(json)
+}
+
+/// Checks the metadata of a command; `what` names it in the error. Lists contain the metadata of many sessions.
+///
+/// # Errors
+/// A sentence that names the limit.
+pub fn check_metadata(what: &str, json: &str) -> Result<(), String> {
+    if json.len() > MAX_METADATA_BYTES {
+        return Err(format!("{what} has {} bytes, the limit is {MAX_METADATA_BYTES}", json.len()));
+    }
+    let values = ValueCount::default().add(json.as_bytes());
+    if values > MAX_METADATA_VALUES {
+        return Err(format!("{what} has {values} JSON values and keys, the limit is {MAX_METADATA_VALUES}"));
+    }
+    // The outermost object is not counted.
+    if nesting(json.as_bytes()) > MAX_NESTING.saturating_add(1) {
+        return Err(format!("{what} nests more than {MAX_NESTING} arrays and objects"));
+    }
+    Ok(())
+}
+
+/// A JSON value as text. It is parsed only while it is written, so that a list holds the values of one row at a time.
+///
+/// Other text, and text with more than [`MAX_VALUES`] values, is written as a string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonText(pub Text);
+
+impl JsonText {
+    /// Returns metadata, by default `{}`.
+    pub fn of_metadata(text: Option<&Text>) -> Self {
+        Self(text.map_or_else(|| "{}".into(), Arc::clone))
+    }
+
+    pub fn value(&self) -> Value {
+        parse_recorded(&self.0).unwrap_or_else(|_| Value::from(&*self.0))
+    }
+}
+
+impl Serialize for JsonText {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.value().serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Self(Value::deserialize(from)?.to_string().into()))
+    }
 }
 
 /// Returns the maximum nesting of arrays and objects in a JSON text.
@@ -112,6 +170,33 @@ mod tests {
         };
         assert_eq!(parsed(MAX_VALUES), Err("it has more than 100000 JSON values".to_owned()));
         assert_eq!(parsed(MAX_VALUES / 2), Ok(MAX_VALUES / 2));
+    }
+
+    /// The controls: the most of each that is accepted.
+    #[test]
+    fn metadata_beyond_a_limit_is_refused() {
+        let nested = |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
+        let values = |values: usize| format!("[{}0]", "0,".repeat(values - 2));
+        let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+        let checked = |json: String| check_metadata("it", &json);
+        let accepted = [nested(MAX_NESTING), values(MAX_METADATA_VALUES), text(MAX_METADATA_BYTES)];
+        assert_eq!(accepted.map(checked), [Ok(()), Ok(()), Ok(())]);
+        let refused = [nested(MAX_NESTING + 1), values(MAX_METADATA_VALUES + 1), text(MAX_METADATA_BYTES + 1)];
+        let why = [
+            "it nests more than 100 arrays and objects",
+            "it has 10001 JSON values and keys, the limit is 10000",
+            "it has 65537 bytes, the limit is 65536",
+        ];
+        assert_eq!(refused.map(checked), why.map(|why| Err(why.to_owned())));
+    }
+
+    #[test]
+    fn json_text_is_written_as_its_value() {
+        let texts = [r#"{"b": [1], "a": {}}"#, "plain", r#""x""#].map(|text| JsonText(text.into()));
+        let json = serde_json::to_string(&texts).unwrap();
+        assert_eq!(json, r#"[{"b":[1],"a":{}},"plain","x"]"#);
+        let read: Vec<JsonText> = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, [r#"{"b":[1],"a":{}}"#, r#""plain""#, r#""x""#].map(|text| JsonText(text.into())));
     }
 
     #[test]

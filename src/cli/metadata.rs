@@ -1,7 +1,7 @@
 use hyper::Method;
 use serde_json::{Map, Value};
 use subtend_actors::history::History;
-use subtend_actors::transcript::object;
+use subtend_session::values::JsonText;
 
 use super::control;
 use super::data::StoreArgs;
@@ -29,14 +29,14 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         let reader = StoreReader::open_existing(&args.store)?;
         let history = History::of(&reader.records(reader.find(&args.session)?)?);
         reader.release();
-        control::say(&json::text(&object(history.metadata.as_deref()))?)?;
+        control::say(&json::text(&JsonText::of_metadata(history.metadata.as_ref()))?)?;
         return Ok(Code::Done);
     }
     let changes: Map<String, Value> = args.changes.iter().cloned().collect();
     hosted::with(&args.store, &args.session, |hosted| {
         let _: Value = hosted.call(Method::PATCH, "", Some(&serde_json::json!({"metadata": changes})))?;
         let history = History::of(&hosted.journal.records(hosted.id)?);
-        control::say(&json::text(&object(history.metadata.as_deref()))?)?;
+        control::say(&json::text(&JsonText::of_metadata(history.metadata.as_ref()))?)?;
         Ok(Code::Done)
     })
 }

@@ -2,12 +2,11 @@ use std::io::Write as _;
 use std::num::NonZeroUsize;
 
 use serde::Serialize;
-use serde_json::Value;
 use subtend_actors::tasks::{Task, TaskFilter, TaskStatus};
-use subtend_actors::transcript::object;
 use subtend_session::dialect::task_id;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::outcome::{Outcome, OutcomeKind};
+use subtend_session::values::JsonText;
 
 use super::cause;
 use super::data::StoreArgs;
@@ -58,7 +57,7 @@ struct TaskRow {
     result: Option<Text>,
     /// Cause if the last run did not complete.
     error: Option<String>,
-    metadata: Value,
+    metadata: JsonText,
     created: i64,
     updated: i64,
     completed: Option<i64>,
@@ -104,7 +103,7 @@ fn row(task: Task) -> TaskRow {
         root: task.root,
         result: task.result,
         error: unread.or_else(|| cause.as_ref().map(cause::describe_outcome)),
-        metadata: object(task.metadata.as_deref()),
+        metadata: JsonText::of_metadata(task.metadata.as_ref()),
         created: task.created_ms,
         updated: task.updated_ms,
         completed: task.ended_ms,
@@ -165,10 +164,7 @@ mod tests {
     #[test]
     fn failed_task_has_its_error() {
         let row = row(failed_task());
-        assert_eq!(
-            (row.error.as_deref(), &row.metadata),
-            (Some("failed: the model refused"), &serde_json::json!({ "ticket": 7 }))
-        );
+        assert_eq!((row.error.as_deref(), &*row.metadata.0), (Some("failed: the model refused"), r#"{"ticket":7}"#));
         let line = anstream::adapter::strip_str(&line(&row, 60_002)).to_string();
         assert!(line.ends_with("1 minute ago  scan  failed: the model refused"), "{line}");
     }
@@ -183,7 +179,7 @@ mod tests {
     fn completed_task_has_no_error_and_keeps_metadata_text() {
         let task = Task { cause: Some(Outcome::Completed), metadata: Some("plain".into()), ..failed_task() };
         let row = row(task);
-        assert_eq!((row.error, row.metadata), (None, Value::from("plain")));
+        assert_eq!((row.error, row.metadata), (None, JsonText("plain".into())));
     }
 
     #[test]

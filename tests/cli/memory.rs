@@ -185,6 +185,32 @@ fn bodies_of_tiny_values_stay_within_bounds() {
     serving.host.stops();
 }
 
+/// The control: the lists have all rows with their metadata.
+#[test]
+fn lists_of_large_metadata_stay_within_bounds() {
+    const ROWS: usize = 100;
+    let user = User::new();
+    let serving = serve(&user, &user.script_named("hello", "Hello."));
+    let id = serving.completed_session("Good morning.");
+    let branches = format!("/v1/sessions/{id}/branches");
+    let metadata = format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(3_300));
+    for _ in 0..ROWS {
+        let made = serving.unix(&format!("POST {branches}"), &format!("{{\"fresh\":true,\"metadata\":{metadata}}}"));
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+    let lists = [(format!("GET {branches}"), ""), ("POST /v1/tasks/list".to_owned(), "{}")];
+    for (list, body) in lists {
+        let before = peak_memory(serving.host.pid());
+        let listed = serving.unix(&list, body).json();
+        let taken = peak_memory(serving.host.pid()).saturating_sub(before);
+        assert!(taken < ALLOWED_ABOVE_IDLE / 8, "{list}: {taken} KiB");
+        let rows = listed.as_array().expect("rows");
+        let whole = rows.iter().filter(|row| row["metadata"].to_string() == metadata).count();
+        assert_eq!((rows.len(), whole), (ROWS, ROWS), "{list}");
+    }
+    serving.host.stops();
+}
+
 /// A server that sends `pieces` of interim responses to each connection, and a message for each connection.
 fn interim_server(pieces: usize) -> (String, mpsc::Receiver<()>) {
     let hints = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(4096);

@@ -11,6 +11,7 @@ use subtend_session::message::ToolSpec;
 use subtend_session::place::{Isolation, Mode};
 use subtend_session::title::one_line;
 use subtend_session::unseen::is_unseen;
+use subtend_session::values::check_metadata;
 
 pub use subtend_session::place::Source;
 
@@ -31,10 +32,6 @@ pub mod task;
 pub mod template;
 
 pub const MAX_PROMPT: usize = 1 << 20;
-pub const MAX_METADATA: usize = 64 << 10;
-
-/// Maximum nesting of metadata. JSON parsers accept 128 levels, and metadata is later placed inside other values.
-const MAX_NESTING: usize = 100;
 pub const MAX_LABEL: usize = 200;
 /// Maximum bytes of a label taken from a first line.
 const MAX_FIRST_LINE: usize = 80;
@@ -306,27 +303,10 @@ pub(crate) fn check_count(named: &str, count: usize) -> Result<(), ToolError> {
 }
 
 pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Text>, ToolError> {
-    if metadata.as_ref().is_some_and(|metadata| metadata.values().any(|value| nests_beyond(value, MAX_NESTING))) {
-        return Err(ToolError::bad_args(format!(
-            "the metadata nests more than {MAX_NESTING} arrays and objects: metadata is for labels, so nest less"
-        )));
-    }
-    let metadata = metadata.map(|metadata| Value::Object(metadata).to_string());
-    if let Some(length) = metadata.as_ref().map(String::len).filter(|length| *length > MAX_METADATA) {
-        return Err(ToolError::bad_args(format!(
-            "the metadata has {length} bytes; the limit is {MAX_METADATA}: metadata is for labels, so put content into the prompt"
-        )));
-    }
-    Ok(metadata.map(Text::from))
-}
-
-fn nests_beyond(value: &Value, levels: usize) -> bool {
-    let Some(remaining) = levels.checked_sub(1) else { return true };
-    match value {
-        Value::Array(values) => values.iter().any(|value| nests_beyond(value, remaining)),
-        Value::Object(fields) => fields.values().any(|value| nests_beyond(value, remaining)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
+    let Some(metadata) = metadata.map(|metadata| Value::Object(metadata).to_string()) else { return Ok(None) };
+    check_metadata("the metadata", &metadata)
+        .map_err(|why| ToolError::bad_args(format!("{why}: metadata is for labels, so put content into the prompt")))?;
+    Ok(Some(metadata.into()))
 }
 
 /// Returns the start of `text` as a label of one line. Removes terminal control characters, because an import refuses them.
@@ -389,7 +369,7 @@ mod tests {
         };
         let refused = nested(102).expect_err("too deep").message;
         assert!(
-            refused.contains("nests more than 100 arrays and objects: metadata is for labels, so nest less"),
+            refused.contains("nests more than 100 arrays and objects: metadata is for labels, so put content"),
             "{refused}"
         );
         assert!(nested(100).expect("metadata").is_some());

@@ -11,6 +11,7 @@ use subtend_session::outcome::Initiator;
 use subtend_session::place::BranchKind;
 use subtend_session::state::State;
 use subtend_session::title;
+use subtend_session::values::check_metadata;
 use subtend_tools::background::AGENT;
 
 use super::{ControlError, SessionHandle};
@@ -30,7 +31,7 @@ pub struct BranchOptions {
     pub agent: Option<Text>,
     /// The title of the branch; the default is that of the session.
     pub title: Option<Text>,
-    /// Metadata of the branch, as JSON text.
+    /// Metadata of the branch, as JSON text of at most 64 KiB and 10,000 values.
     pub metadata: Option<Text>,
 }
 
@@ -77,7 +78,7 @@ impl SessionHandle {
     /// a result that says so. The branch's first input opens its first run.
     /// # Errors
     /// [`ControlError`]; [`ControlError::NotFound`] for an unknown message; [`ControlError::Refused`] if the title is empty, has more than
-    /// one line, or more than 200 characters.
+    /// one line, or more than 200 characters, or if the metadata is too large.
     /// # Cancel safety
     /// If the future is dropped, the branch may or may not have been created.
     pub async fn branch(&self, options: BranchOptions) -> Result<SessionHandle, ControlError> {
@@ -107,6 +108,7 @@ impl SessionHandle {
         if kind == BranchKind::Alternative {
             return Err(ControlError::Refused("call `regenerate` to create an alternative".to_owned()));
         }
+        check_metadata("the metadata", metadata.as_deref().unwrap_or_default()).map_err(ControlError::Refused)?;
         refuse_for_process(&state.created.agent)?;
         if kind != BranchKind::Service {
             self.check_levels()?;

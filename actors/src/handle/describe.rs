@@ -54,7 +54,7 @@ impl SessionHandle {
     /// ```
     /// # Errors
     /// [`ControlError::Refused`] if `changes` is not an object, the session was opened with metadata that is not an object, the
-    /// result has more than 64 KiB, or all results so far have 16 MiB.
+    /// result has more than 64 KiB or 10,000 values, or all results so far have 16 MiB.
     /// # Cancel safety
     /// If the future is dropped, the changes may or may not have been merged. A repeated merge changes nothing.
     /// # Durability

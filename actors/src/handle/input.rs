@@ -7,6 +7,7 @@ use serde_json::Value;
 use subtend_session::ids::Text;
 use subtend_session::place::Owner;
 use subtend_session::record::{From, InputAccepted, Lane};
+use subtend_session::values::check_metadata;
 
 use super::{SendError, SessionHandle, Stopped};
 use crate::answer::Receipt;
@@ -14,8 +15,6 @@ use crate::hooks::message::apply_message_hook;
 
 /// Maximum length of a sender's key, in bytes.
 const MAX_KEY: usize = 256;
-/// Maximum size of attached metadata, in bytes.
-const MAX_METADATA: usize = 64 << 10;
 
 /// An input being built; [`Input::send`] or [`Input::steer`] sends it.
 #[derive(Clone, Debug)]
@@ -95,7 +94,7 @@ impl Input {
         self
     }
 
-    /// Attaches JSON of at most 64 KiB, which is recorded but not shown to the model.
+    /// Attaches JSON of at most 64 KiB and 10,000 values, which is recorded but not shown to the model.
     pub fn metadata(mut self, metadata: &Value) -> Self {
         self.input.metadata = Some(metadata.to_string().into());
         self
@@ -145,8 +144,7 @@ impl Input {
     }
 
     fn check(&self) -> Result<(), SendError> {
-        let (key, metadata) = (self.input.key.as_deref(), self.input.metadata.as_deref());
-        let bytes = |text: Option<&str>| text.map_or(0, str::len);
+        let key = self.input.key.as_deref();
         if key.is_some_and(str::is_empty) {
             return Err(SendError::BadInput(
                 "the key of the input is empty. Omit the key, or give each input its own".to_owned(),
@@ -157,13 +155,11 @@ impl Input {
                 "the input allows 0 turns. Allow 1 or more, or omit the number".to_owned(),
             ));
         }
-        let over = |what, bytes, limit| {
-            Err(SendError::BadInput(format!("the {what} of the input has {bytes} bytes, the limit is {limit}")))
-        };
-        match (bytes(key), bytes(metadata)) {
-            (key, _) if key > MAX_KEY => over("key", key, MAX_KEY),
-            (_, metadata) if metadata > MAX_METADATA => over("metadata", metadata, MAX_METADATA),
-            _ => Ok(()),
+        if let Some(bytes) = key.map(str::len).filter(|bytes| *bytes > MAX_KEY) {
+            let why = format!("the key of the input has {bytes} bytes, the limit is {MAX_KEY}");
+            return Err(SendError::BadInput(why));
         }
+        let metadata = self.input.metadata.as_deref().unwrap_or_default();
+        check_metadata("the metadata of the input", metadata).map_err(SendError::BadInput)
     }
 }

@@ -8,6 +8,19 @@ use subtend_session::state::Phase;
 
 use crate::handle::SessionHandle;
 use crate::views::history::History;
+use crate::views::tasks::shorten_beyond;
+
+/// Filters a list of branches; the default lists all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BranchFilter {
+    /// Lists only branches that were created after this one, the last of the previous page.
+    pub after: Option<SessionId>,
+    /// Maximum number of branches; the oldest are listed.
+    pub limit: Option<usize>,
+    /// Maximum bytes of the tasks and metadata of all branches. Later ones are truncated to 1,000 bytes each
+    /// ([`BranchInfo::shortened`]).
+    pub text_bytes: Option<usize>,
+}
 
 /// A branch of a session: any session with that parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +55,8 @@ pub struct BranchInfo {
     pub updated_ms: i64,
     /// The metadata: a JSON object as text.
     pub metadata: Option<Text>,
+    /// True if the task is truncated, or long metadata is omitted, by [`BranchFilter::text_bytes`].
+    pub shortened: bool,
 }
 
 impl BranchInfo {
@@ -75,6 +90,7 @@ impl BranchInfo {
             created_ms: head.created_ms,
             updated_ms: head.updated_ms,
             metadata: history.metadata.clone(),
+            shortened: false,
         })
     }
 
@@ -96,13 +112,30 @@ impl SessionHandle {
     /// # Errors
     /// The error of reading the session or one of its branches.
     pub async fn branches(&self) -> Result<Vec<BranchInfo>, ReadError> {
+        self.list_branches(BranchFilter::default()).await
+    }
+
+    /// Lists some branches of the session, as [`SessionHandle::branches`] does.
+    /// # Errors
+    /// As [`SessionHandle::branches`].
+    pub async fn list_branches(&self, filter: BranchFilter) -> Result<Vec<BranchInfo>, ReadError> {
         // A poisoned journal can still be read.
         drop(self.sessions.log.journal.settled().await);
         let journal = &self.sessions.log.journal;
         let history = History::read(journal, self.id)?;
-        let mut found = Vec::with_capacity(history.children.len());
-        for id in &history.children {
-            found.extend(BranchInfo::read(journal, *id, history.tasks.get(id))?);
+        let after =
+            filter.after.map_or(Some(0), |after| history.children.iter().position(|id| *id == after)?.checked_add(1));
+        let rest = after.and_then(|after| history.children.get(after..)).unwrap_or_default();
+        let (mut found, mut bytes_left) = (Vec::new(), filter.text_bytes);
+        for id in rest {
+            if filter.limit.is_some_and(|limit| found.len() >= limit) {
+                break;
+            }
+            let Some(mut branch) = BranchInfo::read(journal, *id, history.tasks.get(id))? else { continue };
+            if let Some(left) = &mut bytes_left {
+                branch.shortened = shorten_beyond(left, &mut [&mut branch.task], &mut branch.metadata);
+            }
+            found.push(branch);
         }
         Ok(found)
     }

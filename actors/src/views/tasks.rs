@@ -84,8 +84,31 @@ pub struct TaskFilter {
     pub text_bytes: Option<usize>,
 }
 
-/// Bytes to which a text of a list is truncated after [`TaskFilter::text_bytes`].
+/// Bytes to which a text of a list is truncated when the list has no bytes left.
 const SHORTENED_BYTES: usize = 1_000;
+
+/// Subtracts the size of the texts of a row from `bytes_left`, or truncates them if they are larger. Returns whether a text
+/// changed.
+pub(crate) fn shorten_beyond(
+    bytes_left: &mut usize,
+    texts: &mut [&mut Option<Text>],
+    metadata: &mut Option<Text>,
+) -> bool {
+    let all = texts.iter().map(|text| &**text).chain([&*metadata]).flatten();
+    let bytes = all.fold(0_usize, |bytes, text| bytes.saturating_add(text.len()));
+    if let Some(left) = bytes_left.checked_sub(bytes) {
+        *bytes_left = left;
+        return false;
+    }
+    // JSON cannot be truncated.
+    let mut shortened = metadata.take_if(|metadata| metadata.len() > SHORTENED_BYTES).is_some();
+    for text in texts.iter_mut().filter_map(|text| text.as_mut()).filter(|text| text.len() > SHORTENED_BYTES) {
+        let start = text.get(..text.floor_char_boundary(SHORTENED_BYTES)).unwrap_or_default();
+        *text = start.into();
+        shortened = true;
+    }
+    shortened
+}
 
 /// A subagent's session as a task. Its runs are those that a model or the host opened; later messages of people do not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,33 +174,13 @@ impl Task {
             }
             if filter.status.is_none_or(|status| task.status == status) {
                 if let Some(left) = &mut bytes_left {
-                    task.shorten_beyond(left);
+                    task.shortened =
+                        shorten_beyond(left, &mut [&mut task.prompt, &mut task.result], &mut task.metadata);
                 }
                 listed.push(task);
             }
         }
         Ok(listed)
-    }
-
-    /// Subtracts the size of the texts from `bytes_left`, or truncates the texts if they are larger.
-    fn shorten_beyond(&mut self, bytes_left: &mut usize) {
-        let texts = [&self.prompt, &self.result, &self.metadata];
-        let bytes = texts.into_iter().flatten().fold(0_usize, |bytes, text| bytes.saturating_add(text.len()));
-        if let Some(left) = bytes_left.checked_sub(bytes) {
-            *bytes_left = left;
-            return;
-        }
-        for text in [&mut self.prompt, &mut self.result].into_iter().flatten() {
-            if text.len() > SHORTENED_BYTES {
-                let start = text.get(..text.floor_char_boundary(SHORTENED_BYTES)).unwrap_or_default();
-                *text = start.into();
-                self.shortened = true;
-            }
-        }
-        // JSON cannot be truncated.
-        if self.metadata.take_if(|metadata| metadata.len() > SHORTENED_BYTES).is_some() {
-            self.shortened = true;
-        }
     }
 
     /// Adds the facts from the records. For a task that the filter excludes, only its status is set.

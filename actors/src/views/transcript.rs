@@ -12,13 +12,13 @@ use subtend_session::index::{self, Head};
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::{Phase, State};
-use subtend_session::values::parse_recorded;
+use subtend_session::values::{JsonText, parse_recorded};
 use subtend_tools::message;
 
 use crate::handle::SessionHandle;
 use crate::views::history::History;
 
-pub use branch::{Branch, object};
+pub use branch::Branch;
 pub use end::OwnedEnd;
 pub use entry::{CallEntry, CallOutcome, Entry, NestedTranscript, ShownEntry};
 pub use minion::{Activity, Block, Category, Group, Minion};
@@ -76,7 +76,7 @@ pub struct Header {
     pub rights: BTreeMap<Text, Verdict>,
     pub created_ms: i64,
     /// Metadata of the client.
-    pub metadata: Value,
+    pub metadata: JsonText,
     /// The branch object, if the session is a branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Branch>,
@@ -240,7 +240,7 @@ impl TranscriptReader<'_> {
             imported: created.is_some_and(|created| created.imported.is_some()),
             rights: created.map(rights).unwrap_or_default(),
             created_ms: head.created_ms,
-            metadata: object(history.metadata.as_deref()),
+            metadata: JsonText::of_metadata(history.metadata.as_ref()),
             branch: Branch::of(id, &head, &history, task),
             system,
             summary: entry_builder::summary(&records),

@@ -87,6 +87,35 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
     shut(runtime).await;
 }
 
+/// Lists contain the metadata of many sessions, also that of an embedder. The control: the largest metadata.
+#[tokio::test(start_paused = true)]
+async fn metadata_of_an_embedder_beyond_the_limit_is_refused() {
+    let runtime = builder(&journal()).model(echo(&RequestTexts::default())).start().await.expect("the runtime starts");
+    let session = open(&runtime);
+    say(&session, "one").await;
+    let send = async |count: usize| {
+        let metadata = json!({"a": vec![0; count]});
+        let text: Option<Text> = Some(metadata.to_string().into());
+        let opening = OpenOptions { metadata: text.clone(), ..OpenOptions::agent("worker") };
+        let branch = BranchOptions { metadata: text, ..BranchOptions::default() };
+        [
+            runtime.open(opening.clone()).map(drop).map_err(|error| error.to_string()),
+            runtime.spawn_task(opening, "two").await.map(drop).map_err(|error| error.to_string()),
+            session.branch(branch.clone()).await.map(drop).map_err(|error| error.to_string()),
+            session.spawn_task(branch, "two").await.map(drop).map_err(|error| error.to_string()),
+            session.input("two").metadata(&metadata).send().await.map(drop).map_err(|error| error.to_string()),
+            session.merge_metadata(metadata).await.map(drop).map_err(|error| error.to_string()),
+        ]
+    };
+    let refused = |what: &str| Err(format!("{what} has 10001 JSON values and keys, the limit is 10000"));
+    let [of_input, of_merge] = ["the metadata of the input", "metadata not merged: the result"].map(refused);
+    let of_session = || refused("the metadata");
+    let all = [of_session(), of_session(), of_session(), of_session(), of_input, of_merge];
+    assert_eq!(send(9_998).await, all);
+    assert_eq!(send(9_997).await, [const { Ok(()) }; 6]);
+    shut(runtime).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn b3_unknown_message_is_not_found() {
     let runtime = builder(&journal()).model(echo(&RequestTexts::default())).start().await.expect("the runtime starts");

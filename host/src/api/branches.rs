@@ -1,17 +1,16 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use subtend_actors::transcript::object;
-use subtend_actors::{Alternatives, BranchInfo, BranchOptions};
+use subtend_actors::{Alternatives, BranchFilter, BranchInfo, BranchOptions};
 use subtend_session::command::SwitchTo;
 use subtend_session::ids::{MsgRef, Seq, SessionId};
 use subtend_session::place::BranchKind;
 use subtend_session::record::Record;
-use utoipa::ToSchema;
+use subtend_session::values::JsonText;
+use utoipa::{IntoParams, ToSchema};
 
 use super::restores::parse_digest;
-use super::{Body, IdempotencyKey, NoKey, NoParameters, Path, Query, Since, names};
+use super::{Body, IdempotencyKey, NoKey, Path, Query, Since, names, page_size};
 use crate::host::{Host, KeyedSession};
 use crate::json::Json;
 use crate::problem::Problem;
@@ -41,7 +40,33 @@ pub(super) struct Branch {
     created_ms: i64,
     updated_ms: i64,
     #[schema(value_type = Object)]
-    metadata: Value,
+    metadata: JsonText,
+    /// True if the task is truncated and long metadata is omitted: GET /v1/sessions/ID/transcript has them.
+    #[serde(skip_serializing_if = "super::tasks::is_false")]
+    shortened: bool,
+}
+
+/// Default and maximum number of listed branches.
+const MAX_BRANCHES: usize = 500;
+/// Maximum bytes of tasks and metadata in a listing.
+const MAX_BRANCH_BYTES: usize = 8 << 20;
+
+/// Returns the largest page of branches.
+pub(crate) fn full_page(after: Option<SessionId>) -> BranchFilter {
+    BranchFilter { after, limit: Some(MAX_BRANCHES), text_bytes: Some(MAX_BRANCH_BYTES) }
+}
+
+/// A page of branches.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BranchQuery {
+    /// Maximum number of branches. Default and maximum: 500.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+    /// `id` of the last branch of the previous page. Only branches that were created after it are listed.
+    #[param(value_type = Option<String>)]
+    after: Option<SessionId>,
 }
 
 impl From<BranchInfo> for Branch {
@@ -61,21 +86,25 @@ impl From<BranchInfo> for Branch {
             iterations: of.iterations,
             created_ms: of.created_ms,
             updated_ms: of.updated_ms,
-            metadata: object(of.metadata.as_deref()),
+            metadata: JsonText::of_metadata(of.metadata.as_ref()),
+            shortened: of.shortened,
         }
     }
 }
 
-/// Lists the branches of a session.
+/// Lists the branches of a session, oldest first. After 8 MiB of tasks and metadata, tasks are truncated and long metadata
+/// is omitted, which `shortened` indicates.
 #[utoipa::path(get, path = "/v1/sessions/{id}/branches", tag = "branches", operation_id = "list_branches",
-    params(("id" = String, Path, description = "The session")),
-    responses((status = 200, body = Vec<Branch>), (status = 404, body = Problem)))]
+    params(("id" = String, Path, description = "The session"), BranchQuery),
+    responses((status = 200, body = Vec<Branch>), (status = 400, body = Problem), (status = 404, body = Problem)))]
 pub(super) async fn list(
     State(host): State<Host>,
     Path(id): Path<String>,
-    _: NoParameters,
+    Query(page): Query<BranchQuery>,
 ) -> Result<Json<Vec<Branch>>, Problem> {
-    let branches = host.session(&id).await?.branches().await?;
+    let limit = page_size(page.limit, MAX_BRANCHES, MAX_BRANCHES)?;
+    let filter = BranchFilter { limit: Some(limit), ..full_page(page.after) };
+    let branches = host.session(&id).await?.list_branches(filter).await?;
     Ok(Json(branches.into_iter().map(Branch::from).collect()))
 }
 
@@ -91,7 +120,9 @@ pub(super) struct NewBranch {
     #[serde(default, deserialize_with = "names::optional")]
     agent: Option<String>,
     title: Option<String>,
-    metadata: Option<Map<String, Value>>,
+    #[serde(default, deserialize_with = "names::metadata")]
+    #[schema(value_type = Option<Map<String, Value>>)]
+    metadata: Option<JsonText>,
     /// Digest from `restore` of the files to restore to the message. Without it, files do not change.
     #[serde(default, deserialize_with = "names::optional", skip_serializing_if = "Option::is_none")]
     files: Option<String>,
@@ -134,7 +165,7 @@ pub(super) async fn make(
         kind,
         agent: make.agent.map(Into::into),
         title: make.title.map(Into::into),
-        metadata: make.metadata.map(|object| Value::from(object).to_string().into()),
+        metadata: make.metadata.map(|metadata| metadata.0),
     };
     let (branch, files) = match shown {
         Some(shown) => handle.branch_files(options, shown).await.map(|(branch, restored)| (branch, restored.files))?,

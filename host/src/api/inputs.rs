@@ -2,11 +2,11 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use subtend_actors::{Receipt, SessionHandle};
 use subtend_session::ids::{InputId, SessionId, Text};
 use subtend_session::record::{InputAccepted, Lane, Record};
-use subtend_session::values::parse_recorded;
+use subtend_session::values::{JsonText, parse_recorded};
 use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
@@ -35,10 +35,12 @@ pub(super) struct NewInput {
     /// Maximum number of turns of the run that the input opens, up to the limit `turns` of its session.
     turns: Option<u32>,
     /// Metadata of the client; it is not sent to models.
-    metadata: Option<Map<String, Value>>,
+    #[serde(default, deserialize_with = "names::metadata")]
+    #[schema(value_type = Option<Map<String, Value>>)]
+    metadata: Option<JsonText>,
     /// JSON Schema for the answer.
     #[schema(value_type = Option<Object>)]
-    format: Option<Value>,
+    format: Option<JsonText>,
 }
 
 fn send_lane() -> Lane {
@@ -171,10 +173,10 @@ impl NewInput {
             input = input.turns(turns);
         }
         if let Some(metadata) = self.metadata {
-            input = input.metadata(&Value::from(metadata));
+            input = input.metadata(&metadata.value());
         }
-        if let Some(format) = &self.format {
-            input = input.format(format);
+        if let Some(format) = self.format {
+            input = input.format(&format.value());
         }
         let receipt = match self.lane {
             Lane::Send => input.send().await?,
@@ -211,8 +213,8 @@ impl NewInput {
             && accepted.lane == self.lane
             && agent == self.agent.as_deref()
             && accepted.turns == self.turns
-            && json(&accepted.metadata) == self.metadata.clone().map(Value::from)
-            && json(&accepted.format) == self.format
+            && json(&accepted.metadata) == self.metadata.as_ref().map(JsonText::value)
+            && json(&accepted.format) == self.format.as_ref().map(JsonText::value)
     }
 }
 

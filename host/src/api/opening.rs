@@ -5,6 +5,7 @@ use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::escape::harmless;
 use subtend_session::ids::Text;
 use subtend_session::place::OnRestart;
+use subtend_session::values::JsonText;
 use subtend_tools::policy::HostPolicy;
 use utoipa::ToSchema;
 
@@ -23,12 +24,14 @@ pub(super) struct NewSession {
     agent: Option<String>,
     title: Option<String>,
     /// Metadata of the client: a JSON object.
-    metadata: Option<Map<String, Value>>,
+    #[serde(default, deserialize_with = "names::metadata")]
+    #[schema(value_type = Option<Map<String, Value>>)]
+    metadata: Option<JsonText>,
     /// Name of the model. Default: that of the agent or of the host. A list, `A,B`, needs the scope `admin`, or the Unix socket.
     model: Option<String>,
     /// Limits that differ from those of the workspace, by name; null removes a limit. A token of the scope `act` can
     /// only lower limits.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "names::limits")]
     #[schema(value_type = Object)]
     limits: Map<String, Value>,
     /// Absolute path of the workspace. Default: that of the host. Needs the scope `admin`, or the Unix socket.
@@ -144,7 +147,7 @@ impl NewSession {
         let options = OpenOptions {
             agent,
             title: self.title.map(Into::into),
-            metadata: self.metadata.map(|object| Value::from(object).to_string().into()),
+            metadata: self.metadata.map(|metadata| metadata.0),
             model: self.model.map(Into::into).or(model),
             servers,
             limit_changes,

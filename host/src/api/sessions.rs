@@ -3,7 +3,6 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use subtend_actors::{OpenOptions, Runtime, SessionHandle};
 use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
@@ -12,11 +11,12 @@ use subtend_session::outcome::OutcomeKind;
 use subtend_session::place::BranchKind;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
+use subtend_session::values::JsonText;
 use utoipa::{IntoParams, ToSchema};
 
 use super::inputs::{Accepted, find_repeated};
 use super::opening::NewSession;
-use super::{Body, IdempotencyKey, NoKey, Path, Query, page_size};
+use super::{Body, IdempotencyKey, NoKey, Path, Query, names, page_size};
 use crate::auth::Sender;
 use crate::host::Host;
 use crate::json::Json;
@@ -283,7 +283,9 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
 pub(super) struct SessionChange {
     title: Option<String>,
     /// Metadata to merge into that of the session. A key whose value is null is removed.
-    metadata: Option<Map<String, Value>>,
+    #[serde(default, deserialize_with = "names::metadata")]
+    #[schema(value_type = Option<Map<String, Value>>)]
+    metadata: Option<JsonText>,
 }
 
 /// Changes the title or the metadata of a session.
@@ -302,7 +304,7 @@ pub(super) async fn change(
         handle.set_title(title).await?;
     }
     if let Some(metadata) = change.metadata {
-        handle.merge_metadata(Value::from(metadata)).await?;
+        handle.merge_metadata(metadata.value()).await?;
     }
     get(State(host), Path(handle.id().to_string())).await
 }

@@ -2,13 +2,14 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use subtend_actors::tasks::{Task, TaskFilter, TaskStatus};
 use subtend_actors::{BranchOptions, Control, OpenOptions, SessionHandle};
 use subtend_session::dialect::task_id;
 use subtend_session::ids::SessionId;
 use subtend_session::outcome::{Outcome, OutcomeKind};
+use subtend_session::values::JsonText;
 use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
@@ -18,7 +19,6 @@ use crate::host::Host;
 use crate::iso_time;
 use crate::json::Json;
 use crate::problem::{Problem, quote};
-use subtend_actors::transcript::object;
 
 /// A task. Its fields have the names of a task record of `spawn_task`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,7 +40,7 @@ pub(super) struct TaskRow {
     outcome: Option<OutcomeKind>,
     /// Cause if the last run did not complete.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Value>, nullable = false)]
+    #[schema(value_type = Option<serde_json::Value>, nullable = false)]
     cause: Option<Outcome>,
     description: String,
     /// Absent if the records of the task cannot be read.
@@ -62,7 +62,7 @@ pub(super) struct TaskRow {
     #[schema(nullable = false)]
     error: Option<String>,
     #[schema(value_type = Object)]
-    metadata: Value,
+    metadata: JsonText,
     /// ISO 8601 in UTC, such as `2026-11-24T08:58:15.042Z`.
     #[schema(format = DateTime)]
     created_at: String,
@@ -100,7 +100,7 @@ impl From<Task> for TaskRow {
             parent_session_id: of.parent,
             root: of.root,
             result: of.result.map(|text| text.to_string()),
-            metadata: object(of.metadata.as_deref()),
+            metadata: JsonText::of_metadata(of.metadata.as_ref()),
             created_at: iso_time::to_text(of.created_ms),
             updated_at: iso_time::to_text(of.updated_ms),
             completed_at: of.ended_ms.map(iso_time::to_text),
@@ -123,7 +123,9 @@ pub(super) struct Spawn {
     /// task has at most its permissions. Default: none; the task belongs to the host.
     #[serde(default, deserialize_with = "names::optional", skip_serializing_if = "Option::is_none")]
     parent_session_id: Option<String>,
-    metadata: Option<Map<String, Value>>,
+    #[serde(default, deserialize_with = "names::metadata")]
+    #[schema(value_type = Option<Map<String, Value>>)]
+    metadata: Option<JsonText>,
 }
 
 /// Starts a task in the background, below a session or as a task of the host. With an `Idempotency-Key`, a repeated
@@ -149,7 +151,7 @@ pub(super) async fn spawn(
     };
     let id = named.as_ref().map(|named| named.id);
     let title = spawn.description.map(Into::into);
-    let metadata = spawn.metadata.map(|object| Value::from(object).to_string().into());
+    let metadata = spawn.metadata.map(|metadata| metadata.0);
     let receipt = match &parent {
         Some(parent) => {
             let agent = Some(spawn.r#type.into());
@@ -250,7 +252,7 @@ impl TaskQuery {
 #[utoipa::path(post, path = "/v1/tasks/list", tag = "tasks", operation_id = "list_tasks", request_body = TaskQuery,
     responses((status = 200, body = Vec<TaskRow>), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 410, body = Problem), (status = 422, body = Problem)))]
-pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) -> Result<Json<Vec<TaskRow>>, Problem> {
+pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) -> Result<Response, Problem> {
     let status = match &list.status {
         None => None,
         Some(word) => Some(status_of(word)?),
@@ -262,8 +264,12 @@ pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) 
     };
     let filter =
         TaskFilter { status, parent, before, limit: Some(most), text_bytes: Some(MAX_TEXT_BYTES), session: None };
-    let tasks = host.reads().read_store(host.runtime().tasks(filter)).await??;
-    Ok(Json(tasks.into_iter().map(TaskRow::from).collect()))
+    // The rows are encoded while the permit is held, because that parses their metadata.
+    let read = async {
+        let tasks = host.runtime().tasks(filter).await?;
+        Ok(Json(tasks.into_iter().map(TaskRow::from).collect::<Vec<_>>()).into_response())
+    };
+    host.reads().read_store(read).await?
 }
 
 fn status_of(word: &str) -> Result<TaskStatus, Problem> {

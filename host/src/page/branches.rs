@@ -3,11 +3,13 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Html;
+use serde::Deserialize;
 use subtend_session::ids::{Seq, SessionId};
 
-use super::extract::PathPart;
+use super::extract::{PathPart, Query};
 use super::words::{self, StateLabel};
 use super::{PageFrame, Refusal, entries, html, markdown, title_or_name, worktree};
+use crate::api::branches::full_page;
 use crate::host::Host;
 
 struct BranchCard {
@@ -41,10 +43,22 @@ struct BranchesPage {
     frame: PageFrame,
     id: SessionId,
     branches: Vec<BranchCard>,
+    /// The last branch, if others may follow.
+    next: Option<SessionId>,
     answers: Vec<AnswerChoices>,
 }
 
-pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
+/// The branch after which the page starts.
+#[derive(Deserialize)]
+pub(super) struct AfterBranch {
+    after: Option<SessionId>,
+}
+
+pub(super) async fn page(
+    State(host): State<Host>,
+    PathPart(id): PathPart<String>,
+    Query(page): Query<AfterBranch>,
+) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
     // The view of each worktree reports its errors.
     let trees = handle.worktrees().await.unwrap_or_default();
@@ -64,7 +78,9 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
             good.map(worktree::state).or_else(|| damaged(of.id))
         },
     };
-    let branches = handle.branches().await?.into_iter().map(branch).collect();
+    let filter = full_page(page.after);
+    let branches: Vec<_> = handle.list_branches(filter).await?.into_iter().map(branch).collect();
+    let next = branches.last().filter(|_| filter.limit == Some(branches.len())).map(|last| last.id);
     let answer = |of: subtend_actors::Alternatives| {
         let active = of.active as usize;
         let choice = |(nth, choice): (usize, subtend_actors::Alternative)| BranchChoice {
@@ -77,5 +93,5 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     };
     let answers = handle.alternatives().await?.into_iter().map(answer).collect();
     let frame = PageFrame::of_view(&host, handle.id(), "Branches", "branches").await;
-    html(&BranchesPage { frame, id: handle.id(), branches, answers })
+    html(&BranchesPage { frame, id: handle.id(), branches, next, answers })
 }

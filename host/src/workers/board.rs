@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use blake3::Hash;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use subtend_session::ids::{SessionId, Text};
+use subtend_session::values::JsonText;
 use subtend_tools::tool::{Progress, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -61,7 +61,7 @@ pub(super) struct RemoteCall {
     pub(super) session: SessionId,
     /// The identity of the call, stable over attempts and restarts of the host.
     pub(super) id: String,
-    args: Value,
+    args: JsonText,
     max_bytes: u64,
     progress: Progress,
     pub(super) state: RemoteState,
@@ -116,7 +116,7 @@ pub(crate) struct LeasedCall {
     pub(crate) tool: Text,
     /// The arguments, which match the schema of the tool.
     #[schema(value_type = Object)]
-    pub(crate) args: Value,
+    pub(crate) args: JsonText,
     /// The fencing token: names this lease in each renewal and in the completion.
     pub(crate) token: String,
     /// Milliseconds until the lease runs out, unless it is renewed.
@@ -348,7 +348,7 @@ impl RemoteCall {
             tool,
             session,
             id: format!("{session}:{run}:{no}"),
-            args: call.args,
+            args: JsonText(call.args.to_string().into()),
             max_bytes: call.max_bytes,
             progress: call.progress,
             state: RemoteState::Queued,

@@ -9,11 +9,9 @@ use crate::ids::{SessionId, Text};
 use crate::outcome::Initiator;
 use crate::record::{MetadataSet, Record, SummarySet, TitleSet};
 use crate::title;
-use crate::values::{MAX_NESTING, nesting, parse_recorded};
+use crate::values::{MAX_NESTING, check_metadata, nesting, parse_recorded};
 
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
-/// Maximum bytes of merged metadata as JSON, as for all other metadata.
-const MAX_METADATA_BYTES: usize = 64 << 10;
 
 pub(super) fn describe(draft: &mut Draft<'_>, description: Description) -> Result<(), Rejection> {
     if draft.state.deleted {
@@ -74,9 +72,7 @@ fn merge_metadata(draft: &mut Draft<'_>, changes: &str, by: Initiator) -> Result
         return Ok(());
     }
     let metadata = Text::from(Value::Object(merged).to_string());
-    if metadata.len() > MAX_METADATA_BYTES {
-        return Err(refused(&format!("it would have {} bytes, the limit is {MAX_METADATA_BYTES}", metadata.len())));
-    }
+    check_metadata("the result", &metadata).map_err(|why| refused(&why))?;
     if nesting(metadata.as_bytes()) > MAX_NESTING {
         return Err(refused(&format!("it would nest more than {MAX_NESTING} arrays and objects")));
     }

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 
-use serde_json::Value;
 use subtend_actors::transcript::{
     CallEntry, CallOutcome, Entry, Header, NestedTranscript, OwnedEnd, ShownEntry, Transcript,
 };
@@ -61,8 +60,9 @@ fn header(out: &mut dyn Write, session: &Header) -> io::Result<()> {
     let mut facts = vec![format!("session {}", session.id), format!("depth {}", session.depth)];
     facts.extend(session.parent.map(|parent| format!("parent {parent}")));
     facts.extend(session.model.as_ref().map(|model| format!("model {}", clip(model, 64))));
-    if let Some(metadata) = session.metadata.as_object().filter(|metadata| !metadata.is_empty()) {
-        facts.push(format!("metadata {}", clip(&Value::Object(metadata.clone()).to_string(), 200)));
+    let metadata = &*session.metadata.0;
+    if metadata.starts_with('{') && metadata != "{}" {
+        facts.push(format!("metadata {}", clip(metadata, 200)));
     }
     facts.extend(session.workspace.as_ref().map(|workspace| format!("workspace {}", clip(workspace, 200))));
     facts.extend(session.servers.iter().map(|server| format!("server {}", clip(server, 120))));

@@ -154,7 +154,9 @@ mod tests {
 
     use super::*;
     use crate::arguments;
-    use crate::dialect::{MAX_METADATA, MAX_PROMPT};
+    use subtend_session::values::MAX_METADATA_BYTES;
+
+    use crate::dialect::MAX_PROMPT;
 
     fn agents() -> Vec<(Text, Text)> {
         vec![("explore".into(), "Looks\n  around.".into()), ("general".into(), "Does anything.".into())]
@@ -310,7 +312,7 @@ mod tests {
         };
         assert!(parse(&call(MAX_PROMPT, 0), &offered()).is_ok());
         assert!(error(&call(MAX_PROMPT + 1, 0)).starts_with("the prompt has 1048577 bytes; the limit is 1048576"));
-        assert!(error(&call(1, MAX_METADATA)).starts_with("the metadata has 65544 bytes; the limit is 65536"));
+        assert!(error(&call(1, MAX_METADATA_BYTES)).starts_with("the metadata has 65544 bytes, the limit is 65536"));
     }
 
     proptest::proptest! {

@@ -1,11 +1,10 @@
 //! A branch as JSON, the same object in a tree and in a transcript.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use subtend_session::ids::{CallId, MsgRef, SessionId, Text};
 use subtend_session::index::Head;
 use subtend_session::place::BranchKind;
-use subtend_session::values::parse_recorded;
+use subtend_session::values::JsonText;
 
 use crate::views::branches::BranchInfo;
 use crate::views::history::History;
@@ -27,7 +26,7 @@ pub struct Branch {
     pub created: i64,
     pub updated: i64,
     /// Metadata that a client attached.
-    pub metadata: Value,
+    pub metadata: JsonText,
 }
 
 impl Branch {
@@ -45,13 +44,7 @@ impl Branch {
             iterations: info.iterations,
             created: info.created_ms,
             updated: info.updated_ms,
-            metadata: object(info.metadata.as_deref()),
+            metadata: JsonText::of_metadata(info.metadata.as_ref()),
         })
     }
-}
-
-/// Returns metadata as JSON: `{}` by default. Other text, and text with too many values, is returned as a string.
-pub fn object(metadata: Option<&str>) -> Value {
-    metadata
-        .map_or_else(|| Value::Object(Map::new()), |text| parse_recorded(text).unwrap_or_else(|_| Value::from(text)))
 }

@@ -57,7 +57,7 @@ fn call(idempotent: bool, now: Instant) -> RemoteCall {
         tool: tool(idempotent),
         session: SessionId(Uuid::nil()),
         id: "call".to_owned(),
-        args: json!({}),
+        args: JsonText("{}".into()),
         max_bytes: 1_000,
         progress: Progress::none(),
         state: RemoteState::Queued,
