@@ -217,6 +217,18 @@ impl ReadPermits {
         run_as(sender_of(extensions), self.read_store(read)).await
     }
 
+    /// Runs a read as [`ReadPermits::read_for`] does, and counts its response until the client has read it.
+    ///
+    /// # Errors
+    /// `busy`, and the errors of `read`.
+    pub async fn respond_for(
+        &self,
+        extensions: &Extensions,
+        read: impl Future<Output = Result<Response, Problem>> + Send,
+    ) -> Result<Response, Problem> {
+        self.read_for(extensions, async { Ok(self.unsent.count(sender(), read.await?).await) }).await?
+    }
+
     /// Runs a read of many sessions with a permit, for requests that must not hold one while their body arrives.
     pub(crate) async fn read_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         self.run(ReadKind::Store, read).await

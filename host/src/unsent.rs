@@ -29,12 +29,12 @@ impl Default for UnsentResponses {
     }
 }
 
-struct Counted {
+struct UnsentBytes {
     bytes: Bytes,
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for UnsentBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -64,7 +64,7 @@ impl UnsentResponses {
             let detail = "the responses to other requests have not been read: read them, then send this one again";
             return Err(busy(detail.to_owned()));
         };
-        Ok(Bytes::from_owner(Counted { bytes, _permits: [own, all] }))
+        Ok(Bytes::from_owner(UnsentBytes { bytes, _permits: [own, all] }))
     }
 }
 
