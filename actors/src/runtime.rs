@@ -352,7 +352,7 @@ impl Runtime {
             tracing::warn!(%why, "cannot reload the runtime's own environment");
             environments.home()
         });
-        agents.catalog.clone()
+        Catalog::clone(&agents.catalog)
     }
 
     /// Returns the agents that a person may pick for a session or an input ([`crate::Input::agent`]).

@@ -6,6 +6,7 @@ pub(crate) mod background;
 pub(crate) mod branching;
 pub(crate) mod caches;
 pub(crate) mod child_spec;
+pub(crate) mod environment_memory;
 pub(crate) mod environments;
 pub(crate) mod offering;
 pub mod profiles;

@@ -336,3 +336,78 @@ async fn unchanged_files_share_one_environment() {
     assert_eq!((offers(&first).await, *reads.lock().unwrap()), ("first-one".to_owned(), 3));
     shut(runtime).await;
 }
+
+/// Files of the host's own directory change without end while sessions are opened.
+#[tokio::test(start_paused = true)]
+async fn own_environments_are_forgotten_when_unused() {
+    let marker = Arc::new(());
+    let held = Arc::downgrade(&marker);
+    let runtime = builder(&journal()).model(model(lists_agents)).home_loader(move || {
+        let marker = Arc::clone(&marker);
+        let environment = Environment::default().model(model(lists_agents)).model_source(move |_| {
+            let _ = &marker;
+            None
+        });
+        Ok(Some(environment))
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let mut most = 0;
+    for _ in 0..100 {
+        drop(general(&runtime));
+        most = most.max(held.strong_count());
+    }
+    shut(runtime).await;
+    // The loader has one of its own.
+    assert_eq!(most - 1, 8);
+}
+
+/// Returns a host whose environments in use may take 10 MiB. Each directory has an agent of 1 MiB.
+async fn bounded_host() -> Runtime {
+    let load = |key: &EnvironmentKey| {
+        let mut catalog = Catalog::builtin();
+        catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+        catalog.insert(Manifest::new("large", AgentMode::All, format!("{}{}", key.workspace, "x".repeat(1 << 20))));
+        Ok(environment(key)?.catalog(catalog))
+    };
+    let options = Options { environments: 10 << 20, idle: Duration::from_secs(3_600), ..Options::default() };
+    builder(&journal()).options(options).model(model(asks_where)).environments(load).start().await.expect("a runtime")
+}
+
+/// Clients work in ever more directories, whose files take much memory. The controls: sessions that do not work yet, and
+/// those of before that left memory.
+#[tokio::test]
+async fn environments_in_use_take_bounded_memory() {
+    let (runtime, directories) = (bounded_host().await, [(); 12].map(|()| directory()));
+    directories.iter().for_each(|dir| drop(opened(&runtime, dir.path())));
+    let (mut active, mut refused) = (0, BTreeSet::new());
+    for dir in &directories {
+        let workspace = Some(dir.path().to_string_lossy().into());
+        match runtime.open(OpenOptions { workspace, ..OpenOptions::agent("worker") }) {
+            Ok(session) => {
+                assert!(!answer(&session, "directly").await.is_empty());
+                active += 1;
+            }
+            Err(error) => _ = refused.insert(error.to_string()),
+        }
+    }
+    let why = "agents, instructions and skills of the workspaces in use would take 11 MiB, and the limit is 10 MiB. Try again \
+               when sessions of other workspaces are done, or remove large files of agents and skills";
+    assert_eq!((active, refused), (9, BTreeSet::from([why.to_owned()])));
+    tokio::time::pause();
+    seconds(7_200).await;
+    assert!(!answer(&opened(&runtime, directories[11].path()), "directly").await.is_empty());
+    shut(runtime).await;
+}
+
+/// A client chooses a model for each session of one directory, which is loaded for each of them.
+#[tokio::test]
+async fn environments_of_one_directory_share_its_files() {
+    let (runtime, dir) = (bounded_host().await, directory());
+    for number in 0..20 {
+        let workspace = Some(dir.path().to_string_lossy().into());
+        let model = Some(format!("model-{number}").into());
+        let session = runtime.open(OpenOptions { workspace, model, ..OpenOptions::agent("worker") }).expect("a session");
+        assert!(!answer(&session, "directly").await.is_empty());
+    }
+    shut(runtime).await;
+}

@@ -16,6 +16,7 @@ use crate::foreign::mcp_servers;
 use crate::front::{self, Parsed};
 use crate::manifest::{Manifest, Source};
 use crate::product::Product;
+use crate::size;
 
 pub const FOLDER: &str = ".subtend/agents";
 
@@ -181,6 +182,12 @@ impl Catalog {
         if *manifest.name != *name {
             return Err(BadAgentText(format!("its `name` is `{}`: omit it, or use that name", manifest.name)));
         }
+        let others = self.all().filter(|agent| agent.source == Source::Host && *agent.name != *name);
+        let bytes: usize = others.map(|agent| size::of_agent(agent)).sum();
+        if bytes.saturating_add(size::of_agent(&manifest)) > MAX_ALL_BYTES {
+            let why = format!("all agents that a host registers may take at most {MAX_ALL_BYTES} bytes: remove others");
+            return Err(BadAgentText(why));
+        }
         let mut known = self.names();
         known.insert(name.to_owned());
         match bad_rule(&manifest, &known) {
@@ -208,6 +215,13 @@ impl Catalog {
 
     pub fn pickable(&self) -> impl Iterator<Item = &Arc<Manifest>> {
         self.all().filter(|manifest| manifest.pickable())
+    }
+
+    /// Returns the bytes of memory that the agents take, by an estimate.
+    pub fn bytes(&self) -> usize {
+        let problems = self.problems.iter().map(size::of_problem);
+        let refused = self.refused.iter().map(|name| size::of_text(name));
+        self.all().map(|agent| size::of_agent(agent)).chain(problems).chain(refused).sum()
     }
 
     pub fn problems(&self) -> &[AgentProblem] {

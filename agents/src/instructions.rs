@@ -12,6 +12,7 @@ use subtend_session::ids::Text;
 
 use crate::catalog::{AgentProblem, ProblemKind, add_problem};
 use crate::manifest::Manifest;
+use crate::size;
 use imports::{Import, imports};
 use rules::RuleFiles;
 
@@ -113,6 +114,15 @@ impl Instructions {
     /// Returns all files, in the order of prompts.
     pub fn files(&self) -> &[Arc<Instruction>] {
         &self.files
+    }
+
+    /// Returns the bytes of memory that the files take, by an estimate.
+    pub fn bytes(&self) -> usize {
+        let texts = self.files.iter().flat_map(|file| [Some(&file.name), Some(&file.text), file.paths.as_ref()]);
+        let paths = self.files.iter().map(|file| &file.path).chain(&self.seen).chain(&self.imported);
+        let paths = paths.map(|path| size::of_text(&path.to_string_lossy()));
+        let texts = texts.flatten().map(|text| size::of_text(text));
+        paths.chain(texts).chain(self.problems.iter().map(size::of_problem)).sum()
     }
 
     pub fn problems(&self) -> &[AgentProblem] {

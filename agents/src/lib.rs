@@ -19,6 +19,7 @@ pub mod product;
 pub mod profile;
 pub mod prompt;
 pub mod schema;
+mod size;
 pub mod skill;
 pub mod slash;
 pub mod template;

@@ -21,6 +21,7 @@ use crate::front::BadManifest;
 use crate::manifest::{Manifest, Source, first_sentence};
 use crate::markup::escape_tags;
 use crate::product::Product;
+use crate::size;
 
 pub const FILE: &str = "SKILL.md";
 
@@ -135,6 +136,16 @@ impl Skills {
 
     pub fn get(&self, name: &str) -> Option<&Arc<Skill>> {
         self.all.get(name)
+    }
+
+    /// Returns the bytes of memory that the skills take, by an estimate.
+    pub fn bytes(&self) -> usize {
+        let of_skill = |skill: &Arc<Skill>| {
+            let texts = [&skill.name, &skill.description, &skill.resource, &skill.body].into_iter();
+            let folder = skill.folder.to_string_lossy();
+            size::of_texts(texts.chain(&skill.argument_hint).map(|text| &**text).chain([&*folder]))
+        };
+        self.all().map(of_skill).chain(self.problems.iter().map(size::of_problem)).sum()
     }
 
     pub fn problems(&self) -> &[AgentProblem] {

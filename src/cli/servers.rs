@@ -40,6 +40,9 @@ const MAX_OTHERS: usize = 8;
 /// Maximum width of another key with its value.
 const MAX_OTHER: usize = 200;
 
+/// Number of workspaces above which the servers of those without sessions stop.
+const MAX_UNUSED: usize = 8;
+
 /// The servers of each workspace, shared by the sessions of the workspace in this process. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerPool(Arc<Mutex<HashMap<PathBuf, PooledServers>>>);
@@ -82,6 +85,9 @@ impl ServerPool {
         };
         let known = Arc::new(file.map_or_else(KnownTools::in_memory, KnownTools::in_file));
         let servers = Servers::new(list.clone(), settings, known, setup::keys());
+        if all.len() >= MAX_UNUSED {
+            all.retain(|_, known| known.servers.is_shared());
+        }
         all.insert(workspace.path().to_owned(), PooledServers { list, since, servers: servers.clone() });
         Ok(servers)
     }
@@ -315,4 +321,27 @@ fn bounded_json(value: &Value) -> String {
     let start: String = read_file.chars().take(MAX_FULL_BYTES / 4).collect();
     let (bytes, hash) = (read_file.len(), Hash::of(read_file.as_bytes()));
     format!("{start}… ({bytes} bytes in all, with the hash {hash}: read {FILE} before you trust it)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client opens sessions in ever more directories. The control: the servers of one that is in use remain.
+    #[test]
+    fn servers_of_unused_directories_are_forgotten() {
+        let (pool, loaded) = (ServerPool::default(), Loaded::of([]).expect("a configuration"));
+        let servers = |dir: &Path| {
+            let workspace = Workspace::open(dir).expect("a workspace");
+            pool.for_workspace(&workspace, Trust::LeftOut, &loaded).expect("its servers")
+        };
+        let used = tempfile::tempdir().expect("a directory");
+        let _used = servers(used.path());
+        for _ in 0..30 {
+            servers(tempfile::tempdir().expect("a directory").path());
+        }
+        let known = pool.0.lock().expect("a lock");
+        let path = Workspace::open(used.path()).expect("a workspace").path().to_owned();
+        assert_eq!((known.len() <= MAX_UNUSED, known.contains_key(&path)), (true, true), "{}", known.len());
+    }
 }

@@ -495,3 +495,28 @@ fn walks_of_one_answer_stay_within_bounds() {
     let done = assert_bounded(&user, &["run", "--quiet", "--model", &model, "go"]);
     assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
 }
+
+/// A client opens sessions in ever more directories, and each loads the files of the user. The control: all
+/// sessions work.
+#[test]
+fn sessions_of_many_directories_stay_within_bounds() {
+    let user = User::new();
+    let skill = format!("---\ndescription: d\n---\n{}\n", "x".repeat(240_000));
+    (0..16).for_each(|n| write(&user.config().join(format!("subtend/skills/s{n}/SKILL.md")), &skill));
+    let serving = serve(&user, &user.script_named("hello", "Hello."));
+    let open = |n: usize| {
+        let dir = user.data().with_file_name(format!("other{n}"));
+        std::fs::create_dir(&dir).expect("a directory");
+        let open = json!({"workspace": dir.canonicalize().expect("its name"), "input": {"text": "hello"}});
+        let opened = serving.unix("POST /v1/sessions", &open.to_string());
+        assert_eq!(opened.status, 201, "{opened:?}");
+        let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
+        let run = serving.unix(&format!("GET /v1/sessions/{id}/runs/1?wait=true&timeout=60000"), "");
+        assert_eq!(run.json()["outcome"], "completed", "{run:?}");
+        peak_memory(serving.host.pid())
+    };
+    let first = (0..3).map(open).max().unwrap_or_default();
+    let taken = (3..40).map(open).max().unwrap_or_default().saturating_sub(first);
+    assert!(taken < ALLOWED_ABOVE_IDLE / 8, "{taken} KiB");
+    serving.host.stops();
+}

@@ -338,6 +338,7 @@ impl Builder {
             approvals: Arc::new(Approvals::default()),
             worktrees: self.worktrees,
             checkpoints: self.checkpoints,
+            cached: Arc::default(),
         };
         let home = self.home.agents(shared.clone(), &self.prices, None)?;
         let load_home = self.load_home.map(|load| loading_home(load, shared.clone(), self.prices.clone()));

@@ -31,7 +31,7 @@ use crate::runtime::limit_changes::within;
 use crate::runtime::start_error::StartError;
 use crate::spawn::agents::Agents;
 use crate::spawn::background;
-use crate::spawn::caches::ToolSets;
+use crate::spawn::caches::{CachedBytes, ToolSets};
 use crate::spawn::tool_options;
 use crate::values::answering::pool_name;
 use crate::values::options::Options;
@@ -213,6 +213,7 @@ pub(crate) struct SharedParts {
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) worktrees: Option<Arc<Worktrees>>,
     pub(crate) checkpoints: Option<Checkpoints>,
+    pub(crate) cached: Arc<CachedBytes>,
 }
 
 impl Environment {
@@ -240,11 +241,11 @@ impl Environment {
             Some(workspace) => workspace,
             None => Arc::new(Workspace::open(PathBuf::from("."))?),
         };
-        let SharedParts { journal, options, faults, approvals, worktrees, checkpoints } = shared;
+        let SharedParts { journal, options, faults, approvals, worktrees, checkpoints, cached } = shared;
         let mut catalog = self.catalog.unwrap_or_else(Catalog::builtin);
         background::add(&mut catalog, &tools);
         Ok(Agents {
-            catalog,
+            catalog: Arc::new(catalog),
             tools,
             models: Arc::new(models),
             default_model,
@@ -257,10 +258,10 @@ impl Environment {
             limits: Interned::new(Arc::new(self.limits))?,
             policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,
             bounds: self.bounds,
-            offers: ToolSets::default(),
+            offers: ToolSets::new(&cached),
             dialects: self.dialects,
-            instructions: self.instructions,
-            skills: self.skills,
+            instructions: Arc::new(self.instructions),
+            skills: Arc::new(self.skills),
             tool_options: self.tool_options,
             version: self.version,
             no_options: Arc::default(),

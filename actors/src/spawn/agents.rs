@@ -28,9 +28,14 @@ use crate::calls::tool_directory::ToolDirectory;
 use crate::faults::Faults;
 use crate::values::options::Options;
 
+/// Bytes of the tools and models of an environment.
+const SIZE_OF_TOOLS: usize = 64 << 10;
+/// Bytes of the name of a skill in its tool, besides its folder.
+const SIZE_OF_NAME: usize = 256;
+
 /// The host's configuration of sessions in one environment, with caches. It starts nothing and writes nothing.
 pub(crate) struct Agents {
-    pub(crate) catalog: Catalog,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) tools: Registry,
     pub(crate) models: Arc<ModelSet>,
     /// The model of sessions whose agent does not name one.
@@ -53,8 +58,8 @@ pub(crate) struct Agents {
     pub(crate) offers: ToolSets,
     pub(crate) dialects: Dialects,
     /// Instruction files, as they were when the environment was loaded.
-    pub(crate) instructions: Instructions,
-    pub(crate) skills: Skills,
+    pub(crate) instructions: Arc<Instructions>,
+    pub(crate) skills: Arc<Skills>,
     pub(crate) tool_options: ToolOptions,
     /// The version of what was loaded: environments of one key with the same version are equal.
     pub(crate) version: Option<u64>,
@@ -71,7 +76,7 @@ impl Agents {
     /// Returns the agents of a workspace whose environment cannot be loaded: they offer nothing, and report the reason.
     pub(crate) fn unusable(&self, workspace_name: Text, why: &str) -> Self {
         Self {
-            catalog: self.catalog.clone(),
+            catalog: Arc::clone(&self.catalog),
             tools: Registry::builder().build(),
             models: Arc::clone(&self.models),
             default_model: self.default_model.clone(),
@@ -84,10 +89,10 @@ impl Agents {
             limits: self.limits.clone(),
             policy: self.policy.clone(),
             bounds: Authority::deny_all(),
-            offers: ToolSets::default(),
+            offers: self.offers.emptied(),
             dialects: Dialects::default(),
-            instructions: Instructions::withheld(),
-            skills: Skills::default(),
+            instructions: Arc::new(Instructions::withheld()),
+            skills: Arc::default(),
             tool_options: ToolOptions::new(),
             version: None,
             no_options: Arc::default(),
@@ -100,7 +105,7 @@ impl Agents {
 
     /// Returns the same environment with changes of its agents by name; `None` removes one.
     pub(crate) fn with_changes(&self, changes: &BTreeMap<Text, Option<Arc<Manifest>>>) -> Self {
-        let mut catalog = self.catalog.clone();
+        let mut catalog = Catalog::clone(&self.catalog);
         for (name, change) in changes {
             match change {
                 Some(manifest) => _ = catalog.insert(Arc::clone(manifest)),
@@ -108,7 +113,7 @@ impl Agents {
             }
         }
         Self {
-            catalog,
+            catalog: Arc::new(catalog),
             tools: self.tools.clone(),
             models: Arc::clone(&self.models),
             default_model: self.default_model.clone(),
@@ -121,10 +126,10 @@ impl Agents {
             limits: self.limits.clone(),
             policy: self.policy.clone(),
             bounds: self.bounds.clone(),
-            offers: ToolSets::default(),
+            offers: self.offers.emptied(),
             dialects: self.dialects.clone(),
-            instructions: self.instructions.clone(),
-            skills: self.skills.clone(),
+            instructions: Arc::clone(&self.instructions),
+            skills: Arc::clone(&self.skills),
             tool_options: self.tool_options.clone(),
             version: self.version,
             no_options: Arc::clone(&self.no_options),
@@ -133,6 +138,15 @@ impl Agents {
             faults: self.faults.clone(),
             approvals: Arc::clone(&self.approvals),
         }
+    }
+
+    /// Returns the bytes of the agents, the instructions, the skills, and of all else, by an estimate.
+    pub(crate) fn sizes(&self) -> [usize; 4] {
+        // The tool `skill` has the names of all skills.
+        let names = self.skills.all().map(|skill| skill.resource.len().saturating_add(SIZE_OF_NAME)).sum::<usize>();
+        let options = format!("{:?}", (&self.dialects, &self.tool_options)).len();
+        let own = options.saturating_mul(4).saturating_add(names).saturating_add(SIZE_OF_TOOLS);
+        [self.catalog.bytes(), self.instructions.bytes(), self.skills.bytes(), own]
     }
 
     /// Returns the directory for the tools of `state`'s session.

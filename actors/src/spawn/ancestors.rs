@@ -11,9 +11,9 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use crate::spawn::agents::Agents;
+use crate::spawn::caches::size_of_names;
 use crate::spawn::tool_set::lists_all;
 
-const MAX_CACHED: usize = 4_096;
 /// Maximum length of a chain of ancestors: a damaged store may hold a cycle. An import takes 1,000 levels above a session.
 const MAX_CHAIN: usize = 1_001;
 /// Number of records that are read at a time.
@@ -27,7 +27,7 @@ impl Agents {
     /// permissions of all ancestors.
     pub(crate) fn ancestor_agents(&self, state: &State) -> Arc<[Text]> {
         let Some(parent) = state.created.place.parent() else { return Arc::default() };
-        let cache = || self.offers.ancestors.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = || self.offers.ancestors.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(agents) = cache().get(&parent) {
             return Arc::clone(agents);
         }
@@ -39,11 +39,7 @@ impl Agents {
                 return Arc::new([UNKNOWN_AGENT.into()]);
             }
         };
-        let mut cache = cache();
-        if cache.len() >= MAX_CACHED {
-            cache.clear();
-        }
-        cache.insert(parent, Arc::clone(&agents));
+        cache().insert(parent, &agents, size_of_names(&agents));
         agents
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use foldhash::fast::FixedState;
 use subtend_agents::skill::Skill;
 use subtend_session::authority::Authority;
 use subtend_session::dialect::Dialect;
@@ -36,12 +36,20 @@ pub(crate) struct ToolSetKey {
 /// Bytes of a name in a list, besides its text.
 const SIZE_OF_NAME: usize = 32;
 
+/// Maximum number of parents whose ancestors are cached.
+const MAX_ANCESTORS: usize = 4_096;
+
+/// Returns the bytes of a list of names.
+pub(crate) fn size_of_names(names: &[Text]) -> usize {
+    names.iter().map(|name| name.len().saturating_add(SIZE_OF_NAME)).sum()
+}
+
 impl ToolSetKey {
     /// Returns the bytes of what clients and agent files choose. The tool set has a copy of the list of tools.
     pub(crate) fn bytes(&self) -> usize {
-        let names = self.only.iter().flatten().map(|name| name.len().saturating_add(SIZE_OF_NAME));
+        let listed = self.only.as_deref().map_or(0, size_of_names).saturating_mul(2);
         let imported = self.imported.as_ref().map_or(0, Authority::bytes);
-        names.fold(0, usize::saturating_add).saturating_mul(2).saturating_add(imported)
+        size_of_names(&self.above).saturating_add(listed).saturating_add(imported)
     }
 }
 
@@ -49,54 +57,90 @@ impl ToolSetKey {
 const MAX_ENTRIES: usize = 256;
 /// Maximum bytes of permissions or prompts in a cache.
 const MAX_BYTES: usize = 4 << 20;
+/// Maximum bytes in all caches of a runtime. Each environment has its own.
+const MAX_ALL_BYTES: usize = 16 << 20;
+
+/// The bytes in all caches of a runtime.
+#[derive(Default)]
+pub(crate) struct CachedBytes(AtomicUsize);
 
 /// A cache of bounded size. Sessions hold the entries that they use, so it may forget all of them.
-pub(crate) struct BoundedCache<K, V> {
+pub(crate) struct BoundedCache<K, V: ?Sized, const MAX: usize = MAX_ENTRIES> {
     /// The entries with their bytes.
     entries: HashMap<K, (Arc<V>, usize)>,
     bytes: usize,
+    all: Arc<CachedBytes>,
 }
 
-impl<K, V> Default for BoundedCache<K, V> {
-    fn default() -> Self {
-        Self { entries: HashMap::new(), bytes: 0 }
+impl<K, V: ?Sized, const MAX: usize> BoundedCache<K, V, MAX> {
+    fn new(all: &Arc<CachedBytes>) -> Self {
+        Self { entries: HashMap::new(), bytes: 0, all: Arc::clone(all) }
+    }
+
+    fn set_bytes(&mut self, bytes: usize) {
+        // Relaxed: the sum guards no other memory.
+        self.all.0.fetch_add(bytes, Ordering::Relaxed);
+        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = bytes;
     }
 }
 
-impl<K: Eq + Hash, V> BoundedCache<K, V> {
+impl<K, V: ?Sized, const MAX: usize> Drop for BoundedCache<K, V, MAX> {
+    fn drop(&mut self) {
+        self.set_bytes(0);
+    }
+}
+
+impl<K: Eq + Hash, V: ?Sized, const MAX: usize> BoundedCache<K, V, MAX> {
     pub(crate) fn get(&self, key: &K) -> Option<&Arc<V>> {
         self.entries.get(key).map(|(value, _)| value)
     }
 
     pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.entries.retain(|key, _| keep(key));
-        self.bytes = self.entries.values().map(|(_, bytes)| bytes).sum();
+        self.set_bytes(self.entries.values().map(|(_, bytes)| bytes).sum());
     }
 
-    /// Adds an entry with this number of bytes. Forgets all others if they would be too many, and does not keep a larger
-    /// entry than the cache may have in all.
+    /// Adds an entry with this number of bytes. Forgets all others if they would be too many, and does not keep an entry
+    /// that is larger than the cache may be, or than what the caches of other environments leave.
     pub(crate) fn insert(&mut self, key: K, value: &Arc<V>, bytes: usize) {
-        if self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(bytes) > MAX_BYTES {
-            *self = Self::default();
+        let fits = |all: usize, most: usize| all.saturating_add(bytes) <= most;
+        let in_all = || self.all.0.load(Ordering::Relaxed);
+        if self.entries.len() >= MAX || !fits(self.bytes, MAX_BYTES) || !fits(in_all(), MAX_ALL_BYTES) {
+            self.entries.clear();
+            self.set_bytes(0);
         }
-        if bytes <= MAX_BYTES {
-            self.bytes = self.bytes.saturating_add(bytes);
+        if fits(self.bytes, MAX_BYTES) && fits(self.all.0.load(Ordering::Relaxed), MAX_ALL_BYTES) {
+            self.set_bytes(self.bytes.saturating_add(bytes));
             self.entries.insert(key, (Arc::clone(value), bytes));
         }
     }
 }
 
 /// Tool sets and templates, one for each distinct kind of session.
-#[derive(Default)]
 pub(crate) struct ToolSets {
     pub(crate) tool_sets: Mutex<BoundedCache<ToolSetKey, ToolSet>>,
     pub(crate) templates: Templates,
-    pub(crate) ancestors: AncestorAgents,
+    /// The agents of a parent and its ancestors, sorted. They are the same for all its children.
+    pub(crate) ancestors: Mutex<BoundedCache<SessionId, [Text], MAX_ANCESTORS>>,
+    all: Arc<CachedBytes>,
 }
 
-/// A cache of the agents of a parent and its ancestors, sorted. They are the same for all its children.
-#[derive(Default)]
-pub(crate) struct AncestorAgents(pub(crate) Mutex<HashMap<SessionId, Arc<[Text]>, FixedState>>);
+impl ToolSets {
+    pub(crate) fn new(all: &Arc<CachedBytes>) -> Self {
+        Self {
+            tool_sets: Mutex::new(BoundedCache::new(all)),
+            templates: Mutex::new(BoundedCache::new(all)),
+            ancestors: Mutex::new(BoundedCache::new(all)),
+            all: Arc::clone(all),
+        }
+    }
+
+    /// Returns empty caches, for another environment of the runtime.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(&self.all)
+    }
+}
 
 /// Templates by agent, model and source of calls, with and without an approver.
 pub(crate) type Templates = Mutex<BoundedCache<(Text, Text, Source, bool), Template>>;
@@ -128,7 +172,7 @@ mod tests {
     #[test]
     fn endless_kinds_of_sessions_take_bounded_memory() {
         let most = |number: usize, bytes: usize| {
-            let mut cache = BoundedCache::default();
+            let mut cache: BoundedCache<_, _> = BoundedCache::new(&Arc::default());
             let sizes = (0..number).map(|key| {
                 cache.insert(key, &Arc::new(key), bytes);
                 assert_eq!(cache.entries.len() * bytes, cache.bytes);
@@ -138,5 +182,48 @@ mod tests {
         };
         assert_eq!([most(1_000, 1), most(20, 1 << 20), most(20, MAX_BYTES + 1)], [Some(256), Some(4), Some(0)]);
         assert_eq!([most(256, 1), most(4, 1 << 20)], [Some(256), Some(4)]);
+    }
+
+    /// Clients choose the directories of sessions, and each environment has caches. The control: a cache below the bounds.
+    #[test]
+    fn caches_of_all_environments_take_bounded_memory() {
+        let all = Arc::default();
+        let filled = |entries: usize| {
+            let mut cache: BoundedCache<usize, usize> = BoundedCache::new(&all);
+            (0..entries).for_each(|key| cache.insert(key, &Arc::new(key), 1 << 20));
+            cache
+        };
+        let caches: Vec<_> = (0..50).map(|_| filled(4)).collect();
+        let kept = |all: &CachedBytes| all.0.load(Ordering::Relaxed);
+        let entries = |caches: &[BoundedCache<_, _>]| caches.iter().map(|cache| cache.entries.len()).sum::<usize>();
+        assert_eq!((kept(&all), entries(&caches)), (MAX_ALL_BYTES, 16));
+        drop(caches);
+        let cache = filled(3);
+        assert_eq!((kept(&all), entries(&[cache])), (3 << 20, 3));
+        assert_eq!(kept(&all), 0);
+    }
+
+    #[test]
+    fn bytes_of_lists_count_in_a_cache() {
+        let bytes = |only: Option<Vec<Text>>, above: &[Text]| {
+            let key = ToolSetKey {
+                generation: 0,
+                agent: "".into(),
+                ceiling: ids::Hash([0; 16]),
+                imported: None,
+                only,
+                attended: false,
+                dialects: Vec::new(),
+                nested: false,
+                returns: false,
+                in_full: None,
+                source: Source::default(),
+                plans: None,
+                above: above.into(),
+            };
+            key.bytes()
+        };
+        let names: Vec<Text> = vec!["1234567890".into(); 100];
+        assert_eq!([bytes(None, &[]), bytes(Some(names.clone()), &[]), bytes(None, &names)], [0, 8_400, 4_200]);
     }
 }

@@ -279,7 +279,7 @@ impl Agents {
                 let profile = request.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
                 let named = profile.and_then(|profile| profile.agent.as_ref()).map(|_| manifest);
                 let caller = self.catalog.get(agent_of(state)).map_or(manifest, Arc::as_ref);
-                Parts::of_spawn(profile.map(Arc::as_ref), (caller, named), (&self.instructions, authority), read)
+                Parts::of_spawn(profile.map(Arc::as_ref), (caller, named), (&*self.instructions, authority), read)
             }
             Dialect::Minion => {
                 let (body, _) = self.minions(state);

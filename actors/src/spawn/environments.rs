@@ -13,6 +13,7 @@ use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::State;
 
 use super::agents::Agents;
+use super::environment_memory::EnvironmentMemory;
 use crate::values::environment_key::EnvironmentKey;
 
 /// Maximum number of roots whose environment is cached; that of others is found by their first record.
@@ -41,6 +42,10 @@ pub(crate) struct Environments {
     load_home: Option<Box<LoadHome>>,
     journal: Journal,
     loaded: Mutex<Loaded>,
+    /// Held while files are read, since concurrent loads would add up in memory.
+    loading: Mutex<()>,
+    /// Maximum bytes of environments in use, besides the runtime's own.
+    most: usize,
     /// Counts reloads. When it changes, an activation finds its agents again.
     reloads: AtomicU64,
 }
@@ -55,6 +60,7 @@ struct Loaded {
     /// Roots of this process's own environment, whose options replace their records'; each with its opening's agents, while
     /// these are in use or [recent](Loaded::recent). Then the current ones apply.
     home_root: HashMap<SessionId, Weak<Agents>, FixedState>,
+    memory: EnvironmentMemory,
     /// Agents that the host registered, and names that it removed. They apply to every environment that is loaded later.
     registered: BTreeMap<Text, Option<Arc<Manifest>>>,
 }
@@ -66,17 +72,19 @@ impl Environments {
         (load, load_home): (Option<Box<Load>>, Option<Box<LoadHome>>),
         home_root: Option<SessionId>,
     ) -> Self {
-        let journal = home.journal.clone();
-        let home = Arc::new(home);
+        let (journal, most, mut memory) = (home.journal.clone(), home.options.environments, EnvironmentMemory::default());
+        let home = memory.keep(home);
         let loaded = Loaded {
             home_root: home_root.into_iter().map(|root| (root, Arc::downgrade(&home))).collect(),
             home,
             by_key: HashMap::new(),
             by_root: HashMap::default(),
             recent: VecDeque::new(),
+            memory,
             registered: BTreeMap::new(),
         };
-        Self { load, load_home, journal, loaded: Mutex::new(loaded), reloads: AtomicU64::new(0) }
+        let (loaded, loading) = (Mutex::new(loaded), Mutex::default());
+        Self { load, load_home, journal, loaded, loading, most, reloads: AtomicU64::new(0) }
     }
 
     pub(crate) fn home(&self) -> Arc<Agents> {
@@ -93,7 +101,8 @@ impl Environments {
         let mut loaded = self.lock_loaded();
         let before = loaded.home.catalog.get(&name).cloned();
         loaded.registered.insert(name, manifest.map(Arc::new));
-        loaded.home = Arc::new(loaded.home.with_changes(&loaded.registered));
+        let home = loaded.home.with_changes(&loaded.registered);
+        loaded.home = loaded.memory.keep(home);
         // Cleared, so that the next session reloads its environment with the registration.
         loaded.by_key.clear();
         before
@@ -101,12 +110,14 @@ impl Environments {
 
     /// Loads the environment of a session that is about to be opened without a workspace.
     pub(crate) fn open_home(&self) -> Result<Arc<Agents>, String> {
-        let Some(load) = &self.load_home else { return Ok(self.home()) };
-        let agents = load()?;
+        let _loading = self.lock_loading();
+        let agents = self.load_home.as_ref().map_or(Ok(None), |load| load())?;
         let mut loaded = self.lock_loaded();
         if let Some(agents) = agents {
             loaded.home = loaded.with_registered(agents);
         }
+        // Sessions in use may have earlier ones.
+        loaded.make_room(self.most)?;
         Ok(Arc::clone(&loaded.home))
     }
 
@@ -135,13 +146,18 @@ impl Environments {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_loading(&self) -> MutexGuard<'_, ()> {
+        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Loads the environment of a session that is about to be opened, with the current files.
     pub(crate) fn open(&self, key: &EnvironmentKey) -> Result<Arc<Agents>, String> {
         let Some(load) = &self.load else {
             return Err("this runtime has only one workspace. Omit `workspace`".to_owned());
         };
+        let _loading = self.lock_loading();
         let agents = load(key)?;
-        Ok(self.lock_loaded().add(key.clone(), agents))
+        self.lock_loaded().add(key.clone(), agents, self.most)
     }
 
     /// Records the environment of a new root. When others change, its tree keeps it while it is active or among the last
@@ -149,9 +165,9 @@ impl Environments {
     pub(crate) fn on_opened(&self, root: SessionId, agents: &Arc<Agents>, home_root: bool) {
         let mut loaded = self.lock_loaded();
         if home_root {
-            // Without a loader there is only the runtime's own environment, so a root that is not cached gets the current one.
-            if self.load.is_none() && loaded.home_root.len() >= MAX_ROOTS {
-                loaded.home_root.clear();
+            // A root that is forgotten here is found by its record, as after a restart. Without a loader, each is found here.
+            if loaded.home_root.len() >= MAX_ROOTS {
+                forget_unused(&mut loaded.home_root, MAX_ROOTS);
             }
             loaded.home_root.insert(root, Arc::downgrade(agents));
             loaded.mark_used(agents);
@@ -190,18 +206,16 @@ impl Environments {
         if self.is_home(&key) {
             return self.home();
         }
+        let _loading = self.lock_loading();
         let mut loaded = self.lock_loaded();
         if let Some(agents) = loaded.by_key.get(&key).and_then(Weak::upgrade) {
             loaded.remember(root, &agents);
             return agents;
         }
         drop(loaded);
-        // No lock is held while files are read. Concurrent loads are harmless: the last one applies.
-        match load(&key) {
+        match load(&key).and_then(|agents| self.lock_loaded().add(key.clone(), agents, self.most)) {
             Ok(agents) => {
-                let mut loaded = self.lock_loaded();
-                let agents = loaded.add(key, agents);
-                loaded.remember(root, &agents);
+                self.lock_loaded().remember(root, &agents);
                 agents
             }
             // Not cached, since the directory may reappear.
@@ -233,24 +247,44 @@ impl Environments {
 }
 
 impl Loaded {
-    fn with_registered(&self, agents: Agents) -> Arc<Agents> {
-        Arc::new(match self.registered.is_empty() {
+    fn with_registered(&mut self, agents: Agents) -> Arc<Agents> {
+        self.memory.keep(match self.registered.is_empty() {
             true => agents,
             false => agents.with_changes(&self.registered),
         })
     }
 
-    /// Returns the loaded environment of `key`, or the existing one if that is equal.
-    fn add(&mut self, key: EnvironmentKey, agents: Agents) -> Arc<Agents> {
+    /// Forgets unused environments until all others than the runtime's own take at most that many bytes.
+    fn make_room(&mut self, most: usize) -> Result<(), String> {
+        let own = self.home.sizes().into_iter().fold(0, usize::saturating_add);
+        loop {
+            let bytes = self.memory.bytes().saturating_sub(own);
+            if bytes <= most {
+                return Ok(());
+            }
+            if self.recent.pop_front().is_none() {
+                let [bytes, most] = [bytes, most].map(|bytes| bytes.div_ceil(1 << 20));
+                return Err(format!(
+                    "agents, instructions and skills of the workspaces in use would take {bytes} MiB, and the limit is {most} MiB. Try \
+                     again when sessions of other workspaces are done, or remove large files of agents and skills"
+                ));
+            }
+        }
+    }
+
+    /// Returns the loaded environment of `key`, or the existing one if that is equal. Refuses one for which there is no
+    /// room.
+    fn add(&mut self, key: EnvironmentKey, agents: Agents, most: usize) -> Result<Arc<Agents>, String> {
         let known = self.by_key.get(&key).and_then(Weak::upgrade);
         let agents = match known.filter(|known| known.version.is_some() && known.version == agents.version) {
             Some(known) => known,
             None => self.with_registered(agents),
         };
+        self.make_room(most)?;
         forget_unused(&mut self.by_key, MAX_KEYS);
         self.by_key.insert(key, Arc::downgrade(&agents));
         self.mark_used(&agents);
-        agents
+        Ok(agents)
     }
 
     fn remember(&mut self, root: SessionId, agents: &Arc<Agents>) {
@@ -276,5 +310,32 @@ fn forget_unused<K: Eq + Hash, S: BuildHasher>(names: &mut HashMap<K, Weak<Agent
     }
     if names.len() >= most {
         names.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_models::closure::fn_model;
+
+    use super::*;
+    use crate::runtime::Runtime;
+
+    /// Clients open sessions without end in the host's own directory, which has a loader for others too. The control: the
+    /// last one is found.
+    #[tokio::test]
+    async fn endless_roots_of_the_own_environment_take_bounded_memory() {
+        let silent = fn_model("silent", |_, _| std::future::pending());
+        let load = |_: &EnvironmentKey| Err("not loaded".to_owned());
+        let runtime = Runtime::builder().model(Arc::new(silent)).environments(load).start().await.expect("a runtime");
+        let environments = &runtime.components.environments;
+        let roots = (0..=MAX_ROOTS as u128).map(|root| SessionId(uuid::Uuid::from_u128(root)));
+        let kept = roots.map(|root| {
+            environments.on_opened(root, &environments.home(), true);
+            let loaded = environments.lock_loaded();
+            (loaded.home_root.len(), loaded.home_root.contains_key(&root))
+        });
+        assert_eq!(kept.max(), Some((MAX_ROOTS, true)));
+        assert_eq!(environments.lock_loaded().home_root.len(), 1);
+        runtime.shutdown(std::time::Duration::ZERO).await;
     }
 }

@@ -54,7 +54,9 @@ impl Agents {
         }
         let offer = Arc::new(self.make_offer(state, &key));
         tool_sets.retain(|other| other.generation == generation);
-        let bytes = offer.authority.bytes().saturating_add(key.bytes());
+        let manifest = self.catalog.get(&offer.agent).map_or(0, |manifest| manifest.body.len());
+        let prompt = offer.offers.as_ref().map_or(0, |_| manifest.saturating_add(self.instructions.bytes()));
+        let bytes = offer.bytes().saturating_add(key.bytes()).saturating_add(prompt);
         tool_sets.insert(key, &offer, bytes);
         offer
     }

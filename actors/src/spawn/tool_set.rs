@@ -84,6 +84,16 @@ impl ToolSet {
         prompt
     }
 
+    /// Returns the bytes of the permissions, and of what the tool set has for each agent that it may start.
+    pub(crate) fn bytes(&self) -> usize {
+        const SIZE_OF_START: usize = 512;
+        let described = self.opens.shown.iter().map(|(_, description)| description.len()).sum::<usize>();
+        let starts = self.starts.len().saturating_mul(SIZE_OF_START);
+        let offers = self.offers.as_ref().map_or(0, |offers| offers.len().saturating_mul(2));
+        let texts = described.saturating_mul(self.opens.dialects.len()).saturating_add(offers);
+        self.authority.bytes().saturating_add(starts).saturating_add(texts)
+    }
+
     pub(crate) fn start_access(&self, agent: &Text) -> (Access, Verdict) {
         self.starts.get(agent).cloned().unwrap_or_else(|| {
             let access = spawn_access(agent);

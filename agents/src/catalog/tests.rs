@@ -360,3 +360,19 @@ fn leased_file_is_refused_at_once() {
     }
     assert_eq!(files::read(workspace.path(), &path, HardLinks::Read), Ok("text".to_owned()));
 }
+
+/// A client registers agents without end. The control: fewer of them, and a new text of one.
+#[test]
+fn registered_agents_take_bounded_memory() {
+    let text = format!("---\nmode: all\ndescription: d\n---\n{}\n", "x".repeat(200_000));
+    let mut catalog = Catalog::builtin();
+    let refused: Vec<String> = (0..22)
+        .filter_map(|n| match catalog.read_text(&text, &format!("a{n}")) {
+            Ok((agent, _)) => catalog.insert(Manifest { source: Source::Host, ..agent }).map(|_| "replaced".to_owned()),
+            Err(error) => Some(error.to_string()),
+        })
+        .collect();
+    let why = "the agent cannot be used: all agents that a host registers may take at most 4194304 bytes: remove others";
+    assert_eq!(refused, [why, why]);
+    assert!(catalog.read_text(&text, "a0").is_ok());
+}

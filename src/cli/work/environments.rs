@@ -1,9 +1,9 @@
 //! Environments of other workspaces, for a process that hosts sessions of several workspaces.
 
-use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::hash::{BuildHasher as _, Hash as _, Hasher, RandomState};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use subtend::config::{Config, HostConfig};
 use subtend_actors::{Environment, EnvironmentKey};
@@ -32,18 +32,14 @@ pub(crate) fn loader(
     servers: ServerPool,
     workers: Workers,
 ) -> impl Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync + 'static {
-    let versions = Mutex::default();
+    let versions = RandomState::new();
     move |key| load(key, (&store, &servers, &workers), (slots, &versions)).map_err(|fail| fail.to_string())
 }
 
-/// Maximum number of environments whose files are compared with those of the last load.
-const MAX_COMPARED: usize = 8;
-
 /// Everything that an environment depends on, besides its key and the variables of this process.
-#[derive(PartialEq)]
+#[derive(Debug)]
 struct EnvironmentInputs {
     config: Config,
-    trust: Trust,
     limits: Limits,
     dialects: Dialects,
     catalog: Catalog,
@@ -61,32 +57,32 @@ fn directory(workspace: &Workspace) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// What was read by the last load of each environment, with its version.
-#[derive(Default)]
-struct EnvironmentVersions {
-    last: u64,
-    known: HashMap<EnvironmentKey, (EnvironmentInputs, u64)>,
+impl EnvironmentInputs {
+    /// Returns a hash of all, as the version of the environment. Its key is random, so that no file can be made for one.
+    fn version(&self, trust: Trust, versions: &RandomState) -> Option<u64> {
+        self.directory?;
+        let mut hasher = DebugHasher(versions.build_hasher());
+        write!(hasher, "{trust:?}{self:?}").ok()?;
+        // Not as text, which omits secrets.
+        self.servers.hash(&mut hasher.0);
+        Some(hasher.0.finish())
+    }
 }
 
-impl EnvironmentVersions {
-    fn of(&mut self, key: &EnvironmentKey, read: EnvironmentInputs) -> u64 {
-        if let Some((_, version)) = self.known.get(key).filter(|(known, _)| known.directory.is_some() && *known == read)
-        {
-            return *version;
-        }
-        self.last = self.last.saturating_add(1);
-        if self.known.len() >= MAX_COMPARED {
-            self.known.clear();
-        }
-        self.known.insert(key.clone(), (read, self.last));
-        self.last
+/// Hashes a text piece by piece, since the text of an environment is large.
+struct DebugHasher<H>(H);
+
+impl<H: Hasher> fmt::Write for DebugHasher<H> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
     }
 }
 
 fn load(
     key: &EnvironmentKey,
     (store, pool, workers): (&StoreArgs, &ServerPool, &Workers),
-    (slots, versions): (u32, &Mutex<EnvironmentVersions>),
+    (slots, versions): (u32, &RandomState),
 ) -> Result<Environment, Fail> {
     if key.imported {
         return Err(Fail::Usage(format!(
@@ -119,9 +115,8 @@ fn load(
     let pooled = pool.for_workspace(&workspace, trust, &loaded)?;
     let list = servers::list(&workspace, trust, &loaded)?;
     let read = EnvironmentInputs {
-        trust,
-        limits: limits.clone(),
-        dialects: dialects.clone(),
+        limits,
+        dialects,
         catalog: trust.catalog(&workspace)?,
         instructions: guidance::instructions(&workspace, trust)?,
         skills: guidance::skills(&workspace, trust)?,
@@ -130,23 +125,23 @@ fn load(
         directory: directory(&workspace),
         config: loaded.config,
     };
-    let [linked, kept] = read.rules.clone();
+    let version = read.version(trust, versions);
+    let [linked, kept] = read.rules;
     let environment = Environment::default()
-        .catalog(read.catalog.clone())
-        .instructions(read.instructions.clone())
+        .catalog(read.catalog)
+        .instructions(read.instructions)
         .tools(setup::tools_with(&read.config, &read.skills, Some(&pooled), workers)?)
-        .skills(read.skills.clone())
+        .skills(read.skills)
         .workspace(workspace)
-        .limits(limits)
+        .limits(read.limits)
         .policy(RuleSet::only(Verdict::Allow))
         .bounds(linked)
         .bounds(kept)
-        .dialects(dialects)
+        .dialects(read.dialects)
         .tool_options(read.config.tool_options())
         .context_windows(read.config.llm.windows())
-        .output_tokens(read.config.llm.caps())
-        .version(versions.lock().unwrap_or_else(PoisonError::into_inner).of(key, read));
-    Ok(models.add_to(environment))
+        .output_tokens(read.config.llm.caps());
+    Ok(models.add_to(version.into_iter().fold(environment, Environment::version)))
 }
 
 /// Refuses scripts that a session of an earlier process used. Only the command line can name a script, and a host's
@@ -159,4 +154,47 @@ fn check_no_scripts(model: &str, workspace: &str) -> Result<(), Fail> {
              process, then send with `--model {model}` in {workspace}, or start `subtend serve --model {model}` there"
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_tools::mcp::Origin;
+
+    use super::*;
+
+    #[test]
+    fn version_changes_with_everything_that_was_read() {
+        let versions = RandomState::new();
+        let version = |change: fn(&mut EnvironmentInputs)| {
+            let mut read = EnvironmentInputs {
+                config: Config::default(),
+                limits: Limits::default(),
+                dialects: Dialects::default(),
+                catalog: Catalog::builtin(),
+                instructions: Instructions::default(),
+                skills: Skills::default(),
+                servers: (Vec::new(), servers("a")),
+                rules: [RuleSet::only(Verdict::Allow), RuleSet::only(Verdict::Allow)],
+                directory: Some((1, 2)),
+            };
+            change(&mut read);
+            read.version(Trust::LeftOut, &versions)
+        };
+        let same = version(|_| {});
+        let changes: [fn(&mut EnvironmentInputs); 5] = [
+            |read| read.servers.1 = servers("b"),
+            |read| read.servers.0 = vec![None],
+            |read| read.rules[1] = RuleSet::only(Verdict::Deny),
+            |read| read.directory = Some((1, 3)),
+            |read| drop(read.catalog.remove("general")),
+        ];
+        assert_eq!((version(|_| {}) == same, same.is_some()), (true, true));
+        assert_eq!(changes.map(|change| version(change) != same), [true; 5]);
+        assert_eq!(version(|read| read.directory = None), None);
+    }
+
+    fn servers(secret: &str) -> ServerList {
+        let file = format!(r#"{{"mcpServers": {{"s": {{"command": "run", "env": {{"KEY": "{secret}"}}}}}}}}"#);
+        ServerList::parse(&file, Origin::Person, &|_| None)
+    }
 }

@@ -22,7 +22,7 @@ pub enum Origin {
     Workspace,
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum ServerTransport {
     /// A process that reads and writes one message per line.
     Stdio { command: String, args: Vec<String>, env: BTreeMap<String, String> },
@@ -58,7 +58,7 @@ impl ServerTransport {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerConfig {
     /// The name used in tool names and rules.
     pub name: Text,
@@ -70,7 +70,7 @@ pub struct ServerConfig {
     pub in_workspace: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServerList {
     pub servers: Vec<ServerConfig>,
     pub problems: Vec<String>,

@@ -57,6 +57,11 @@ impl Servers {
         self.0.servers.is_empty()
     }
 
+    /// Returns whether there is another clone.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     pub fn reports(&self) -> Vec<ServerReport> {
         self.0.servers.iter().map(|server| server.report()).collect()
     }
