@@ -406,7 +406,8 @@ async fn environments_of_one_directory_share_its_files() {
     for number in 0..20 {
         let workspace = Some(dir.path().to_string_lossy().into());
         let model = Some(format!("model-{number}").into());
-        let session = runtime.open(OpenOptions { workspace, model, ..OpenOptions::agent("worker") }).expect("a session");
+        let session =
+            runtime.open(OpenOptions { workspace, model, ..OpenOptions::agent("worker") }).expect("a session");
         assert!(!answer(&session, "directly").await.is_empty());
     }
     shut(runtime).await;

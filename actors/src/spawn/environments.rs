@@ -72,7 +72,8 @@ impl Environments {
         (load, load_home): (Option<Box<Load>>, Option<Box<LoadHome>>),
         home_root: Option<SessionId>,
     ) -> Self {
-        let (journal, most, mut memory) = (home.journal.clone(), home.options.environments, EnvironmentMemory::default());
+        let (journal, most, mut memory) =
+            (home.journal.clone(), home.options.environments, EnvironmentMemory::default());
         let home = memory.keep(home);
         let loaded = Loaded {
             home_root: home_root.into_iter().map(|root| (root, Arc::downgrade(&home))).collect(),

@@ -372,7 +372,8 @@ fn registered_agents_take_bounded_memory() {
             Err(error) => Some(error.to_string()),
         })
         .collect();
-    let why = "the agent cannot be used: all agents that a host registers may take at most 4194304 bytes: remove others";
+    let why =
+        "the agent cannot be used: all agents that a host registers may take at most 4194304 bytes: remove others";
     assert_eq!(refused, [why, why]);
     assert!(catalog.read_text(&text, "a0").is_ok());
 }
