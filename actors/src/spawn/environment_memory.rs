@@ -29,7 +29,7 @@ impl EnvironmentMemory {
         agents
     }
 
-    pub(crate) fn bytes(&mut self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let texts = [self.catalogs.bytes(), self.instructions.bytes(), self.skills.bytes()];
         texts.into_iter().fold(self.environments.bytes(), usize::saturating_add)
     }
@@ -46,12 +46,12 @@ impl<T> Default for InUse<T> {
 
 impl<T> InUse<T> {
     fn add(&mut self, value: &Arc<T>, bytes: usize) {
+        self.0.retain(|(other, _)| other.strong_count() > 0);
         self.0.push((Arc::downgrade(value), bytes));
     }
 
-    fn bytes(&mut self) -> usize {
-        self.0.retain(|(value, _)| value.strong_count() > 0);
-        self.0.iter().map(|(_, bytes)| bytes).sum()
+    fn bytes(&self) -> usize {
+        self.0.iter().filter(|(value, _)| value.strong_count() > 0).map(|(_, bytes)| bytes).sum()
     }
 }
 

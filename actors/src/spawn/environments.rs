@@ -257,6 +257,9 @@ impl Loaded {
 
     /// Forgets unused environments until all others than the runtime's own take at most that many bytes.
     fn make_room(&mut self, most: usize) -> Result<(), String> {
+        if self.memory.bytes() <= most {
+            return Ok(());
+        }
         let own = self.home.sizes().into_iter().fold(0, usize::saturating_add);
         loop {
             let bytes = self.memory.bytes().saturating_sub(own);
