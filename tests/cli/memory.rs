@@ -502,7 +502,7 @@ fn walks_of_one_answer_stay_within_bounds() {
 fn sessions_of_many_directories_stay_within_bounds() {
     let user = User::new();
     let skill = format!("---\ndescription: d\n---\n{}\n", "x".repeat(240_000));
-    (0..16).for_each(|n| write(&user.config().join(format!("subtend/skills/s{n}/SKILL.md")), &skill));
+    (0..16).for_each(|n| user.file(&format!("../config/subtend/skills/s{n}/SKILL.md"), &skill));
     let serving = serve(&user, &user.script_named("hello", "Hello."));
     let open = |n: usize| {
         let dir = user.data().with_file_name(format!("other{n}"));
