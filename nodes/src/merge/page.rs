@@ -1,9 +1,12 @@
 //! Merges the lists of the page. A list names the shards that do not answer, instead of waiting for them.
 
+use std::time::Duration;
+
 use axum::body::to_bytes;
 use axum::http::{Method, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use subtend_host::problem::Problem;
 use subtend_host::{PageList, PartUpdate, ShardedPage};
@@ -91,23 +94,41 @@ fn parts_of(gateway: &Gateway, shard: String, request: &BufferedRequest) -> BoxS
     // The parts of a shard have no ids.
     request.parts.headers.remove("last-event-id");
     request.parts.headers.remove(header::ACCEPT);
-    let open = ShardParts { gateway: gateway.clone(), shard, request, frames: None, is_missing: false };
-    let parts = stream::unfold(open, async |mut open| {
-        let part = open.next().await;
-        Some(((open.shard.clone(), part), open))
-    });
-    parts.boxed()
+    let name = shard.clone();
+    let (gateway, pause) = (gateway.clone(), gateway.node().times().heartbeat / 5);
+    let open = move || {
+        let (gateway, shard, request) = (gateway.clone(), shard.clone(), request.clone());
+        let asked = async move {
+            let until = Instant::now() + gateway.node().times().heartbeat;
+            let answer = unless_missing(&gateway, &shard, Some(until), gateway.ask(&shard, &request)).await?;
+            Ok(frames(shard.clone(), success(&shard, answer)?.into_body()))
+        };
+        asked.boxed()
+    };
+    reopened(name, open, pause)
 }
 
-struct ShardParts {
-    gateway: Gateway,
-    shard: String,
-    request: BufferedRequest,
+fn reopened(shard: String, open: impl OpenParts, pause: Duration) -> BoxStream<'static, PartUpdate> {
+    let parts = stream::unfold(ShardParts { open, pause, frames: None, is_missing: false }, async |mut parts| {
+        let part = parts.next().await;
+        Some((part, parts))
+    });
+    parts.map(move |part| (shard.clone(), part)).boxed()
+}
+
+/// Opens the stream of a shard's parts.
+trait OpenParts: FnMut() -> BoxFuture<'static, Result<PartFrames, Problem>> + Send + 'static {}
+
+impl<O: FnMut() -> BoxFuture<'static, Result<PartFrames, Problem>> + Send + 'static> OpenParts for O {}
+
+struct ShardParts<O> {
+    open: O,
+    pause: Duration,
     frames: Option<PartFrames>,
     is_missing: bool,
 }
 
-impl ShardParts {
+impl<O: OpenParts> ShardParts<O> {
     async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             while let Some((_, Some(frame))) = next_frame(&mut self.frames).await {
@@ -116,13 +137,13 @@ impl ShardParts {
                     return Some(data.into());
                 }
             }
-            self.frames = None;
-            let heartbeat = self.gateway.node().times().heartbeat;
-            let asked = self.gateway.ask(&self.shard, &self.request);
-            let answer = unless_missing(&self.gateway, &self.shard, Some(Instant::now() + heartbeat), asked).await;
-            match answer.and_then(|answer| success(&self.shard, answer)) {
-                Ok(answer) => self.frames = Some(frames(self.shard.clone(), answer.into_body())),
-                Err(_) if self.is_missing => sleep(heartbeat / 5).await,
+            // A stream that ended may end again at once.
+            if self.frames.take().is_some() {
+                sleep(self.pause).await;
+            }
+            match (self.open)().await {
+                Ok(frames) => self.frames = Some(frames),
+                Err(_) if self.is_missing => sleep(self.pause).await,
                 Err(_) => {
                     self.is_missing = true;
                     return None;
@@ -156,6 +177,12 @@ fn wait_until_outdated(gateway: &Gateway) -> impl Future<Output = ()> + Send + u
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Body;
+
     use super::*;
 
     #[test]
@@ -167,5 +194,20 @@ mod tests {
         ] {
             assert_eq!(data_of(frame), data, "{frame}");
         }
+    }
+
+    /// A shard answers, and its stream ends at once, as while it moves. The control: a stream with parts.
+    #[tokio::test(start_paused = true)]
+    async fn d4_stream_that_ends_is_opened_again_after_a_pause() {
+        let (opened, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+        let opens = Arc::clone(&opened);
+        let open = move || {
+            let pieces: &[&str] = if opens.fetch_add(1, Ordering::Relaxed) == 100 { &["data: 1\n\n"] } else { &[] };
+            let body = Body::from_stream(stream::iter(pieces.iter().copied().map(Ok::<_, Infallible>)));
+            async move { Ok(frames("a".to_owned(), body)) }.boxed()
+        };
+        let mut parts = reopened("a".to_owned(), open, Duration::from_secs(1));
+        assert_eq!(parts.next().await, Some(("a".to_owned(), Some(b"1".to_vec()))));
+        assert_eq!((opened.load(Ordering::Relaxed), start.elapsed().as_secs()), (101, 100));
     }
 }
