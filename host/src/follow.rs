@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_actors::{Event, EventKind, Next, Runtime, Subscription};
-use subtend_journal::{Journal, Poisoned, ReadError};
+use subtend_journal::{Journal, Poisoned, ReadError, Stored};
 use subtend_session::ids::{AttemptNo, Lsn, SessionId, TurnNo};
 use subtend_session::record::Record;
 use tokio::time::Instant;
@@ -18,8 +18,14 @@ use crate::host::Host;
 /// Maximum number of frames in one read, so that other tasks can run in between.
 const FRAMES_PER_READ: u64 = 256;
 
-/// Bytes after which a read ends: its records stay in memory until the client has received them.
+/// Bytes of records after which a read ends, also of those that are not sent.
 const BYTES_PER_READ: u64 = 4 << 20;
+
+/// Maximum bytes of records, apart from a single one, that stay in memory until the client has received them.
+const MAX_READY_BYTES: u64 = 64 << 10;
+
+/// Estimated bytes of a record without its texts.
+const BYTES_PER_RECORD: u64 = 256;
 
 /// Maximum age of records that were read and not sent. Older ones are read again.
 const MAX_HELD: Duration = Duration::from_secs(1);
@@ -210,46 +216,54 @@ struct FollowedPage {
     /// Position after these records.
     at: Cursor,
     ready: VecDeque<Followed>,
+    ready_bytes: u64,
     /// Last ended attempt of each session.
     over: HashMap<SessionId, (TurnNo, AttemptNo)>,
-    /// True if the journal has further durable frames.
+    /// True if the journal has further durable records.
     behind: bool,
 }
 
 impl FollowedPage {
-    /// Reads the frames after `from`, at most [`FRAMES_PER_READ`] or [`BYTES_PER_READ`], and up to the last durable one.
+    /// Reads the frames after `from`, up to the last durable one or the first limit: [`FRAMES_PER_READ`],
+    /// [`BYTES_PER_READ`] or [`MAX_READY_BYTES`].
     fn read(journal: &Journal, root: Option<SessionId>, from: Cursor) -> Result<Self, FollowError> {
         let last = journal.durable();
         let mut frame = if from.records == u32::MAX { Lsn(from.frame.0.saturating_add(1)) } else { from.frame };
         let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
-        let mut page = Self { root, at: from, ready: VecDeque::new(), over: HashMap::new(), behind: false };
+        let (ready, over) = (VecDeque::new(), HashMap::new());
+        let mut page = Self { root, at: from, ready, ready_bytes: 0, over, behind: false };
         // Fresh for each read, since a session may be deleted between two reads.
         let (mut followed, mut bytes) = (FollowedSessions::new(), 0_u64);
-        while frame <= until && bytes < BYTES_PER_READ {
+        while frame <= until && bytes < BYTES_PER_READ && page.ready_bytes < MAX_READY_BYTES {
             if let Some((session, records)) = journal.frame_at(frame)? {
-                let texts = records.iter().map(|stored| stored.record.total_text_bytes());
-                bytes = texts.fold(bytes, u64::saturating_add);
-                page.frame(journal, &mut followed, (frame, session), records)?;
+                bytes = records.iter().map(record_bytes).fold(bytes, u64::saturating_add);
+                if !page.add_frame(journal, &mut followed, (frame, session), records)? {
+                    break;
+                }
             }
             page.at = Cursor::end_of(frame);
             frame = Lsn(frame.0.saturating_add(1));
         }
-        page.behind = page.at.frame < last;
+        page.behind = page.at < Cursor::end_of(last);
         Ok(page)
     }
 
-    fn frame(
+    /// Adds the records of a frame after `at`. Returns false if some do not fit; `at` is then before the first of them.
+    fn add_frame(
         &mut self,
         journal: &Journal,
         followed: &mut FollowedSessions,
         (lsn, session): (Lsn, SessionId),
-        records: Vec<subtend_journal::Stored>,
-    ) -> Result<(), FollowError> {
+        records: Vec<Stored>,
+    ) -> Result<bool, FollowError> {
         let found = self.session(journal, followed, session)?;
-        let Some(FollowedSession { root, deleted }) = found else { return Ok(()) };
+        let Some(FollowedSession { root, deleted }) = found else { return Ok(true) };
         let given = if self.at.frame == lsn { self.at.records } else { 0 };
         let all = records.len();
+        // A frame is read again for each of its parts, so these are not many.
+        let max_bytes = MAX_READY_BYTES.max(records.iter().map(record_bytes).fold(0, u64::saturating_add) / 16);
         for (ix, stored) in (1_u32..).zip(records) {
+            let bytes = self.ready_bytes.saturating_add(record_bytes(&stored));
             if let Some(over) = attempt_ended_by(&stored.record) {
                 let last = self.over.entry(session).or_insert(over);
                 *last = (*last).max(over);
@@ -258,11 +272,16 @@ impl FollowedPage {
             if ix <= given || (deleted && !matches!(stored.record, Record::SessionDeleted { .. })) {
                 continue;
             }
+            if bytes > max_bytes && !self.ready.is_empty() {
+                self.at = Cursor { frame: lsn, records: ix.saturating_sub(1) };
+                return Ok(false);
+            }
+            self.ready_bytes = bytes;
             let records = if ix as usize == all { u32::MAX } else { ix };
             let what = EventKind::Record { seq: stored.seq, record: Arc::new(stored.record) };
             self.ready.push_back(Followed::Event(Some(Cursor { frame: lsn, records }), Event { root, session, what }));
         }
-        Ok(())
+        Ok(true)
     }
 
     fn session(
@@ -286,6 +305,10 @@ impl FollowedPage {
         followed.insert(id, session);
         Ok(session)
     }
+}
+
+fn record_bytes(stored: &Stored) -> u64 {
+    stored.record.total_text_bytes().saturating_add(BYTES_PER_RECORD)
 }
 
 fn attempt_ended_by(record: &Record) -> Option<(TurnNo, AttemptNo)> {
@@ -333,12 +356,12 @@ mod tests {
         (records, reads, most)
     }
 
-    /// Without this limit, a stalled client could hold 256 frames of any size in memory. The control: with small
-    /// answers, one read returns the same records.
+    /// Without this limit, a stalled client could hold 256 frames of any size in memory: here one large record. The
+    /// control: with small answers, one read returns the same records.
     #[tokio::test]
     async fn records_are_read_up_to_a_number_of_bytes() {
         let (large, small) = (reads(1 << 20).await, reads(10).await);
-        assert_eq!((large.0, large.1, large.2), (small.0, 2, BYTES_PER_READ));
+        assert_eq!(large, (small.0, 17, 1 << 20));
         assert_eq!((small.1, small.2), (1, 80));
     }
 

@@ -38,7 +38,7 @@ pub enum EventKind {
         turn: TurnNo,
         attempt: AttemptNo,
         /// The number of bytes of text or of reasoning before this piece in the attempt; for a call, the number of earlier calls. A late reader gets
-        /// the text so far with offset 0, up to 1 MiB of each kind.
+        /// the text so far from offset 0 on, up to 1 MiB of each kind.
         offset: u64,
         delta: Delta,
     },

@@ -21,6 +21,8 @@ use crate::values::error::Stopped;
 
 /// Records read from the journal at a time.
 const PAGE_SIZE: usize = 128;
+/// Maximum text bytes of records, apart from a single one, that a page keeps in memory. Later ones are read again.
+const MAX_PAGE_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,7 +41,7 @@ pub enum EventsError {
 ///
 /// Pieces of a retry come after the end of the previous attempt, and no piece comes after the end of its own attempt. The first attempt of a turn is
 /// shown at once, on a slow disk even before the previous answer is durable. Changes of the queue ([`EventKind::Queue`]) follow their record; to
-/// compute them, a late start reads the earlier records once, page by page. A delta with offset 0 is the text so far, for a late or slow reader. To
+/// compute them, a late start reads the earlier records once, page by page. A delta with offset 0 starts the text so far, for a late or slow reader. To
 /// assemble the text, truncate it to the delta's offset and append the piece.
 pub struct Events {
     session: SessionId,
@@ -61,6 +63,8 @@ struct FollowingReader {
     root: SessionId,
     next: Seq,
     page: VecDeque<Stored>,
+    /// Number of records to read for the next page: fewer after large ones.
+    page_size: usize,
     queue: QueueEvents,
     /// True if `queue` has read the records before the first event.
     primed: bool,
@@ -88,6 +92,7 @@ impl Events {
             root,
             next: from.max(Seq(1)),
             page: VecDeque::new(),
+            page_size: PAGE_SIZE,
             queue: QueueEvents::default(),
             primed: false,
             derived: VecDeque::new(),
@@ -193,14 +198,18 @@ impl FollowingReader {
         if !self.primed {
             self.prime()?;
         }
-        let page = self.page(self.next)?;
-        self.behind = page.len() >= PAGE_SIZE;
+        let mut page = self.page(self.next, self.page_size)?;
+        let (read, kept) = (page.len(), kept_records(&page));
+        self.behind = kept < read || read >= self.page_size;
+        self.page_size = if kept < read { kept } else { self.page_size }.saturating_mul(2).min(PAGE_SIZE);
+        page.truncate(kept);
+        page.shrink_to_fit();
         self.page = page.into();
         Ok(())
     }
 
-    fn page(&self, from: Seq) -> Result<Vec<Stored>, EventsError> {
-        self.log.journal.records_from(self.session, from, PAGE_SIZE).map_err(|error| match error {
+    fn page(&self, from: Seq, count: usize) -> Result<Vec<Stored>, EventsError> {
+        self.log.journal.records_from(self.session, from, count).map_err(|error| match error {
             ReadError::Closed => EventsError::Stopped(self.life.stopped()),
             error @ (ReadError::NoSuchSession(_)
             | ReadError::Damaged { .. }
@@ -214,7 +223,7 @@ impl FollowingReader {
         let mut queue = QueueEvents::default();
         let mut from = Seq(1);
         while from < self.next {
-            let page = self.page(from)?;
+            let page = self.page(from, PAGE_SIZE)?;
             let Some(last) = page.last().map(|stored| stored.seq) else { break };
             for stored in page.iter().filter(|stored| stored.seq < self.next) {
                 queue.add(stored.seq, &stored.record);
@@ -251,6 +260,16 @@ impl FollowingReader {
         self.derived.extend(changes.map(|event| Event { root, session, what: EventKind::Queue { seq, event } }));
         Event { root: self.root, session: self.session, what: EventKind::Record { seq, record } }
     }
+}
+
+/// Returns the number of first records of a page that are kept in memory.
+fn kept_records(page: &[Stored]) -> usize {
+    let mut bytes = 0_u64;
+    let fits = |stored: &&Stored| {
+        bytes = bytes.saturating_add(stored.record.total_text_bytes());
+        bytes <= MAX_PAGE_BYTES
+    };
+    page.iter().take_while(fits).count().max(1)
 }
 
 fn ended_attempt(record: &Record) -> Option<AttemptKey> {

@@ -11,7 +11,9 @@ use crate::observe::event::{Event, EventKind};
 use crate::values::address::Address;
 
 /// Maximum bytes per kind and stream that are kept for late readers. Beyond them, only the offset advances.
-const MAX_KEPT: usize = 1 << 20;
+const MAX_KEPT: u64 = 1 << 20;
+/// Bytes of text that late readers share. Each of them has a copy of at most as many later ones.
+const SHARED_BYTES: usize = 16 << 10;
 const MAX_KEPT_CALLS: usize = 256;
 
 /// Identifies an attempt. Keys are ordered as the session makes the attempts.
@@ -221,7 +223,11 @@ struct StreamBuffer {
 
 #[derive(Default)]
 struct StreamedText {
-    head: String,
+    /// The kept text, in parts with their offsets. Shared by all readers.
+    shared: Vec<(u64, Text)>,
+    /// The end of the kept text.
+    tail: String,
+    kept: u64,
     /// Total number of bytes, including dropped ones.
     len: u64,
 }
@@ -245,8 +251,8 @@ impl StreamBuffer {
 
     fn pieces(&self) -> Vec<(u64, Delta)> {
         let mut pieces = Vec::new();
-        pieces.extend(self.reasoning.piece().map(|text| (0, Delta::Reasoning(text))));
-        pieces.extend(self.text.piece().map(|text| (0, Delta::Text(text))));
+        pieces.extend(self.reasoning.pieces().map(|(offset, text)| (offset, Delta::Reasoning(text))));
+        pieces.extend(self.text.pieces().map(|(offset, text)| (offset, Delta::Text(text))));
         let calls = self.calls.iter().zip(0_u64..);
         pieces.extend(calls.map(|((call, tool), ix)| (ix, Delta::Call { call: *call, tool: Text::clone(tool) })));
         pieces
@@ -258,14 +264,23 @@ impl StreamedText {
         let before = self.len;
         self.len = before.saturating_add(text.len() as u64);
         // The kept text has no gap: after a piece that did not fit, no later piece is kept.
-        if self.head.len() as u64 == before && self.head.len().saturating_add(text.len()) <= MAX_KEPT {
-            self.head.push_str(text);
+        if self.kept == before && self.len <= MAX_KEPT {
+            self.kept = self.len;
+            self.tail.push_str(text);
+            if self.tail.len() >= SHARED_BYTES {
+                self.shared.push((self.tail_offset(), std::mem::take(&mut self.tail).into()));
+            }
         }
         before
     }
 
-    fn piece(&self) -> Option<Text> {
-        (!self.head.is_empty()).then(|| self.head.as_str().into())
+    fn tail_offset(&self) -> u64 {
+        self.kept.saturating_sub(self.tail.len() as u64)
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = (u64, Text)> {
+        let tail = (!self.tail.is_empty()).then(|| (self.tail_offset(), self.tail.as_str().into()));
+        self.shared.iter().map(|(offset, text)| (*offset, Text::clone(text))).chain(tail)
     }
 }
 

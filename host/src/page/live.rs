@@ -4,29 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::{Stream, stream};
+use futures_util::stream;
 use subtend_actors::event::{DeltaKind, EventLine};
 use subtend_actors::{Next, Subscription};
 use subtend_session::ids::{AttemptNo, SessionId, TurnNo};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::words;
 use crate::host::Host;
 use crate::metrics::Streaming;
 use crate::problem::Problem;
-use crate::reads;
 
 /// Time for which changes are collected before they are sent.
 pub(super) const COLLECT_TIME: Duration = Duration::from_millis(80);
-/// Number of messages buffered between a view and its connection. A slow browser delays only its own view.
-const BUFFERED_MESSAGES: usize = 4;
 /// Maximum size in bytes of the shown part of an answer in progress.
 const MAX_TEXT_BYTES: usize = 1 << 20;
+/// Maximum number of shown calls of an answer in progress, and of characters of their names.
+const MAX_CALLS: usize = 256;
 
 /// The text of an answer in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +40,8 @@ pub(super) struct Changes {
     pub(super) sessions: BTreeSet<SessionId>,
     /// True if anything may have changed, as at the start and after missed events.
     pub(super) all: bool,
-    pub(super) partials: BTreeMap<SessionId, Partial>,
+    /// The answer in progress of the session that the view shows.
+    pub(super) partial: Option<Partial>,
 }
 
 /// A part of a page, with the id of its element.
@@ -90,84 +89,97 @@ pub(super) trait LiveView: Send + 'static {
         changes: &Changes,
     ) -> impl Future<Output = Result<Vec<Fragment>, Problem>> + Send;
 
+    /// Returns the session whose answer in progress is shown. Those of others are not kept.
+    fn shown(&self) -> Option<SessionId> {
+        None
+    }
+
     /// Returns the id of the sent state. A browser repeats it when it reconnects.
     fn id(&self) -> Option<String> {
         None
     }
 }
 
+/// Streams a view. It is rendered only as the connection accepts messages: a slow browser delays its own view.
 pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl LiveView) -> Response {
-    let (to, from) = mpsc::channel(BUFFERED_MESSAGES);
-    // Subscribe before reading the view, so that no event is missed.
-    let events = host.runtime().subscribe(root);
-    tokio::spawn(reads::run_as(reads::sender(), pump(host.clone(), root, events, view, to)));
-    let streaming = Arc::new(host.metrics().count_stream());
-    Sse::new(to_stream(from, streaming)).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
+    let open = FollowedView {
+        // Subscribe before reading the view, so that no event is missed.
+        events: host.runtime().subscribe(root),
+        root,
+        view,
+        changes: Changes { all: true, ..Changes::default() },
+        sent: BTreeMap::new(),
+        host: host.for_stream(),
+        _counted: host.metrics().count_stream(),
+    };
+    let messages = stream::unfold(Box::new(open), async |mut open| {
+        let ends = open.host.ends().clone();
+        let sent = tokio::select! {
+            sent = open.next() => sent?,
+            () = ends.cancelled() => return None,
+        };
+        Some((Ok::<_, Infallible>(sent), open))
+    });
+    Sse::new(messages).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
 }
 
-fn to_stream(from: mpsc::Receiver<Sent>, streaming: Arc<Streaming>) -> impl Stream<Item = Result<Sent, Infallible>> {
-    stream::unfold((from, streaming), async |(mut from, streaming)| {
-        let sent = from.recv().await?;
-        Some((Ok(sent), (from, streaming)))
-    })
-}
-
-async fn pump(
+struct FollowedView<V> {
     host: Host,
     root: Option<SessionId>,
-    mut events: Subscription,
-    mut view: impl LiveView,
-    to: mpsc::Sender<Sent>,
-) {
-    let mut changes = Changes { all: true, ..Changes::default() };
-    let mut known: BTreeMap<String, u64> = BTreeMap::new();
-    loop {
-        let fragments = match host.reads().read_for_stream(view.changed(&host, &changes)).await {
-            Ok(fragments) => fragments,
-            Err(problem) => {
-                tracing::warn!(detail = problem.detail, "a view cannot be followed");
-                return;
+    events: Subscription,
+    view: V,
+    changes: Changes,
+    /// Hashes of the fragments that the browser has.
+    sent: BTreeMap<String, u64>,
+    _counted: Streaming,
+}
+
+impl<V: LiveView> FollowedView<V> {
+    /// Returns the next message; `None` at the end.
+    async fn next(&mut self) -> Option<Sent> {
+        loop {
+            if !self.changes.all {
+                self.collect().await?;
             }
-        };
-        (changes.all, changes.sessions) = (false, BTreeSet::new());
-        let message = message(&mut known, &fragments);
-        if !message.is_empty() {
-            let sent = event(&message);
-            let sent = match view.id() {
-                Some(id) => sent.id(id),
-                None => sent,
+            let fragments = match self.host.read_stream(self.view.changed(&self.host, &self.changes)).await {
+                Ok(fragments) => fragments,
+                Err(problem) => {
+                    tracing::warn!(detail = problem.detail, "a view cannot be followed");
+                    return None;
+                }
             };
-            if to.send(sent).await.is_err() {
-                return;
+            (self.changes.all, self.changes.sessions) = (false, BTreeSet::new());
+            let message = message(&mut self.sent, &fragments);
+            if !message.is_empty() {
+                let sent = event(&message);
+                return Some(match self.view.id() {
+                    Some(id) => sent.id(id),
+                    None => sent,
+                });
             }
         }
-        let first = tokio::select! {
-            next = events.next() => next,
-            () = host.ends().cancelled() => return,
-            () = to.closed() => return,
-        };
-        let Some(first) = first else { return };
-        let mut missed = changes.add(first);
+    }
+
+    /// Waits for an event, and collects those that soon follow.
+    async fn collect(&mut self) -> Option<()> {
+        let shown = self.view.shown();
+        let mut missed = self.changes.add(self.events.next().await?, shown);
         let until = Instant::now() + COLLECT_TIME;
-        loop {
+        while Instant::now() < until {
             let next = tokio::select! {
                 biased;
-                next = events.next() => next,
+                next = self.events.next() => next,
                 () = sleep_until(until) => break,
-                () = host.ends().cancelled() => return,
-                () = to.closed() => return,
             };
             let Some(next) = next else { break };
-            missed |= changes.add(next);
-            if Instant::now() >= until {
-                break;
-            }
+            missed |= self.changes.add(next, shown);
         }
         if missed {
             // Subscribe again to receive the text of the answer in progress from its start.
-            events = host.runtime().subscribe(root);
-            changes = Changes { all: true, ..Changes::default() };
+            self.events = self.host.runtime().subscribe(self.root);
+            self.changes = Changes { all: true, ..Changes::default() };
         }
+        Some(())
     }
 }
 
@@ -176,13 +188,17 @@ pub(super) fn event(message: &str) -> Sent {
     Sent::default().data(message.replace('\r', "&#13;"))
 }
 
+pub(super) fn hash(html: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    html.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Returns one message with the fragments that differ from those sent before.
 pub(super) fn message(known: &mut BTreeMap<String, u64>, fragments: &[Fragment]) -> String {
     let mut message = String::new();
     for fragment in fragments {
-        let mut hasher = DefaultHasher::new();
-        fragment.html.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = hash(&fragment.html);
         let key = if fragment.swap == Swap::Append { format!("{}+{hash}", fragment.id) } else { fragment.id.clone() };
         if known.insert(key, hash) != Some(hash) {
             fragment.write(&mut message);
@@ -193,7 +209,7 @@ pub(super) fn message(known: &mut BTreeMap<String, u64>, fragments: &[Fragment])
 
 impl Changes {
     /// Adds an event, and returns whether events were missed.
-    fn add(&mut self, next: Next) -> bool {
+    fn add(&mut self, next: Next, shown: Option<SessionId>) -> bool {
         let event = match next {
             Next::Event(event) => event,
             Next::Missed(_) => return true,
@@ -202,18 +218,23 @@ impl Changes {
             EventLine::Record { session, record, .. } => {
                 self.sessions.insert(session);
                 // The record contains the answer or its failure, so the parts are obsolete.
-                if matches!(record.kind(), "turn_answered" | "attempt_discarded" | "run_ended" | "turn_started") {
-                    self.partials.remove(&session);
+                if Some(session) == shown
+                    && matches!(record.kind(), "turn_answered" | "attempt_discarded" | "run_ended" | "turn_started")
+                {
+                    self.partial = None;
                 }
             }
-            EventLine::Delta { session, turn, attempt, kind, offset, text, .. } => {
-                let partial = self.partials.entry(session).or_default();
+            EventLine::Delta { session, turn, attempt, kind, offset, text, .. } if Some(session) == shown => {
+                let partial = self.partial.get_or_insert_default();
                 if partial.at != (turn, attempt) {
                     *partial = Partial { at: (turn, attempt), ..Partial::default() };
                 }
                 partial.add(kind, offset, text);
             }
-            EventLine::Progress { .. } | EventLine::Queue { .. } | EventLine::Missed { .. } => {}
+            EventLine::Delta { .. }
+            | EventLine::Progress { .. }
+            | EventLine::Queue { .. }
+            | EventLine::Missed { .. } => {}
         }
         false
     }
@@ -223,16 +244,49 @@ impl Partial {
     fn add(&mut self, kind: DeltaKind, offset: u64, text: &str) {
         match kind {
             DeltaKind::Text => {
-                // A delta with offset 0 contains the text so far.
+                // A delta with offset 0 starts the text so far.
                 if offset == 0 {
                     self.text.clear();
                 }
-                if self.text.len() < MAX_TEXT_BYTES {
-                    self.text.push_str(text);
-                }
+                let room = MAX_TEXT_BYTES.saturating_sub(self.text.len());
+                self.text.push_str(text.get(..text.floor_char_boundary(room)).unwrap_or_default());
             }
-            DeltaKind::Call => self.calls.push(text.to_owned()),
-            DeltaKind::Reasoning => {}
+            DeltaKind::Call if self.calls.len() < MAX_CALLS => self.calls.push(words::clip(text, MAX_CALLS)),
+            DeltaKind::Call | DeltaKind::Reasoning => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_actors::{Event, EventKind};
+    use subtend_models::model::Delta;
+    use subtend_session::ids::RunNo;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn piece(session: SessionId, offset: u64, text: &str) -> Next {
+        let delta = Delta::Text(text.into());
+        let what = EventKind::Delta { run: RunNo(1), turn: TurnNo(1), attempt: AttemptNo(1), offset, delta };
+        Next::Event(Event { root: session, session, what })
+    }
+
+    fn text_after(shown: Option<SessionId>, pieces: impl IntoIterator<Item = Next>) -> Option<usize> {
+        let mut changes = Changes::default();
+        for piece in pieces {
+            assert!(!changes.add(piece, shown));
+        }
+        changes.partial.map(|partial| partial.text.len())
+    }
+
+    /// The control: the answer of the shown session is kept, up to a limit also of one piece.
+    #[test]
+    fn view_keeps_only_the_answer_that_it_shows() {
+        let [shown, other] = [7, 8].map(|id| SessionId(Uuid::from_u128(id)));
+        let both = || [piece(other, 0, &"x".repeat(1 << 20)), piece(shown, 0, "short")];
+        assert_eq!([Some(shown), None].map(|of| text_after(of, both())), [Some(5), None]);
+        let large = [piece(shown, 0, "x"), piece(shown, 1, &"x".repeat(9 << 20)), piece(shown, 9 << 20, "x")];
+        assert_eq!(text_after(Some(shown), large), Some(MAX_TEXT_BYTES));
     }
 }

@@ -324,8 +324,8 @@ pub(super) async fn page(
 /// Sends new and changed parts of a session to the browser.
 struct LiveTranscript {
     handle: SessionHandle,
-    /// The entries that the browser has, by id.
-    known: BTreeMap<String, String>,
+    /// Hashes of the entries that the browser has, by id.
+    known: BTreeMap<String, u64>,
     /// Number of entries at the last message, with earlier ones that are not in `known`.
     total: usize,
     seen: Seq,
@@ -349,12 +349,13 @@ impl LiveTranscript {
             fragments.push(Fragment::new("entries", notice, Swap::Append));
         }
         for item in items.into_iter().skip(first) {
+            let hash = live::hash(&item.html);
             match self.known.get(&item.id) {
-                Some(html) if *html == item.html => continue,
-                Some(_) => fragments.push(Fragment::new(&item.id, item.html.clone(), Swap::Outer)),
-                None => fragments.push(Fragment::new("entries", item.html.clone(), Swap::Append)),
+                Some(known) if *known == hash => continue,
+                Some(_) => fragments.push(Fragment::new(&item.id, item.html, Swap::Outer)),
+                None => fragments.push(Fragment::new("entries", item.html, Swap::Append)),
             }
-            self.known.insert(item.id, item.html);
+            self.known.insert(item.id, hash);
         }
         fragments
     }
@@ -362,7 +363,6 @@ impl LiveTranscript {
 
 impl live::LiveView for LiveTranscript {
     async fn changed(&mut self, host: &Host, changes: &Changes) -> Result<Vec<Fragment>, Problem> {
-        let id = self.handle.id();
         let mut fragments = Vec::new();
         if changes.all || !changes.sessions.is_empty() {
             let read = TranscriptRead::read(host, &self.handle, usize::MAX).await?;
@@ -377,8 +377,12 @@ impl live::LiveView for LiveTranscript {
             fragments.extend((!host.options().is_shard).then(|| approvals::badge(read.all_asks)));
             self.seen = read.seen;
         }
-        fragments.push(Fragment::new("streaming", streaming(changes.partials.get(&id)), Swap::Inner));
+        fragments.push(Fragment::new("streaming", streaming(changes.partial.as_ref()), Swap::Inner));
         Ok(fragments)
+    }
+
+    fn shown(&self) -> Option<SessionId> {
+        Some(self.handle.id())
     }
 
     /// Returns the last record that was sent.
@@ -413,6 +417,6 @@ pub(super) async fn live(
         }
     };
     let total = earlier.saturating_add(items.len());
-    let known = items.into_iter().map(|item| (item.id, item.html)).collect();
+    let known = items.into_iter().map(|item| (item.id, live::hash(&item.html))).collect();
     Ok(live::follow(&host, Some(head.root), LiveTranscript { handle, known, total, seen }))
 }

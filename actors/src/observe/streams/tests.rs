@@ -93,7 +93,26 @@ fn long_text_is_kept_up_to_its_limit_and_continues_by_offset() {
     }
     assert_eq!(seen(streams.push(&at(1, 1), &text("end"))), Some((3 * (400 << 10), text("end"))));
     let late = all(streams.open_text(|_, _| true));
-    assert_eq!(late, vec![(0, text(&"x".repeat(800 << 10)))], "the kept text has a gap");
+    assert_eq!(late, vec![(0, text(&piece)), (400 << 10, text(&piece))], "the kept text has a gap");
+}
+
+/// A host keeps the text so far for each reader until its client reads it. The control: the end, which is copied.
+#[test]
+fn late_readers_share_the_text_so_far() {
+    let mut streams = Streams::default();
+    for _ in 0..40 {
+        streams.push(&at(1, 1), &text(&"x".repeat(1 << 10)));
+    }
+    let [one, other] = [(); 2].map(|()| all(streams.open_text(|_, _| true)));
+    let bytes = |(offset, delta): &(u64, Delta)| match delta {
+        Delta::Text(text) => (*offset, text.len(), text.as_ptr()),
+        Delta::Reasoning(_) | Delta::Call { .. } => panic!("{delta:?}"),
+    };
+    let (one, other): (Vec<_>, Vec<_>) = (one.iter().map(bytes).collect(), other.iter().map(bytes).collect());
+    let shared: Vec<bool> = one.iter().zip(&other).map(|((.., one), (.., other))| one == other).collect();
+    assert_eq!(shared, [true, true, false]);
+    let places: Vec<_> = one.iter().map(|(offset, bytes, _)| (*offset, *bytes)).collect();
+    assert_eq!(places, [(0, 16 << 10), (16 << 10, 16 << 10), (32 << 10, 8 << 10)]);
 }
 
 #[test]
