@@ -268,10 +268,11 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
                 Ok(permit) => permit,
                 Err(problem) => return problem.into_response(),
             };
+            let sender = forwarded.sender();
             request.extensions_mut().insert(Sender::Token(grant));
-            request.extensions_mut().insert(forwarded.sender());
+            request.extensions_mut().insert(sender);
             request.extensions_mut().insert(forwarded);
-            return permit.hold_until_sent(next.run(request).await);
+            return name_sender(permit.hold_until_sent(next.run(request).await), sender);
         }
         Some(Err(problem)) => {
             let mut answer = problem.into_response();
@@ -324,7 +325,14 @@ async fn admit(access: Arc<Access>, sender: Sender, mut request: Request, next: 
     if reads && !access.is_valid() {
         return refusal(&uri, &headers, unauthorized());
     }
-    access.bound(response)
+    let sender = access.sender_id();
+    name_sender(access.bound(response), sender)
+}
+
+/// Adds the sender of the request to its response, whose unsent bytes count as those of the sender.
+fn name_sender(mut response: Response, sender: SenderId) -> Response {
+    response.extensions_mut().insert(sender);
+    response
 }
 
 fn refusal(uri: &Uri, headers: &HeaderMap, problem: Problem) -> Response {

@@ -25,8 +25,10 @@ use crate::problem::Problem;
 #[cfg(unix)]
 use crate::socket_path::SocketPath;
 use heads::{Heads, RequestBody, ResponseState, RouterBody};
+use unsent::UNSENT;
 
 mod heads;
+mod unsent;
 
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug)]
@@ -244,7 +246,7 @@ where
         let answering = state.answer();
         let response = router.clone().oneshot(request.map(|body| Body::new(RequestBody::new(body, state.clone()))));
         // Boxed: hyper reserves memory for the future while the connection is open, even while a stream is sent.
-        Box::pin(response.map_ok(|response| response.map(|body| RouterBody::new(body, answering))))
+        Box::pin(response.map_ok(|response| RouterBody::wrap(response, &UNSENT, answering)))
     };
     http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,5 +1,5 @@
-//! Measures the host's heap memory for one idle client of an event stream. This binary has only one test, because it
-//! counts the allocations of the whole process.
+//! Measures the host's heap memory for clients of event streams. Its tests run one after the other, because they count
+//! the allocations of the whole process.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use subtend_actors::{OpenOptions, Options, Runtime};
+use subtend_actors::{OpenOptions, Options, Runtime, SessionHandle};
 use subtend_host::listen::{Bounds, connection};
 use subtend_host::{Host, HostOptions};
 use subtend_journal::Journal;
@@ -16,9 +16,12 @@ use subtend_journal::memory::Memory;
 use subtend_models::closure::fn_model;
 use subtend_models::model::Answer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::Mutex;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 const CLIENTS: usize = 1_000;
 /// Maximum heap bytes of one client; 16 KiB of them are the two buffers of its connection.
@@ -29,12 +32,18 @@ fn heap() -> usize {
     stats.bytes_allocated.saturating_sub(stats.bytes_deallocated)
 }
 
-/// Opens an event stream, and reads to the end of the event with `word`.
-async fn attach(host: &Host, router: &axum::Router, word: &str) -> DuplexStream {
+/// Opens an event stream that is not read.
+async fn open(host: &Host, router: &axum::Router, path: &str) -> DuplexStream {
     // Small, because the client's buffers count although they are not the host's.
     let (mut client, server) = tokio::io::duplex(64);
     tokio::spawn(connection(server, router.clone(), Bounds::default(), host.ends().clone()));
-    client.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    client.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.expect("written");
+    client
+}
+
+/// Opens an event stream, and reads to the end of the event with `word`.
+async fn attach(host: &Host, router: &axum::Router, word: &str) -> DuplexStream {
+    let mut client = open(host, router, "/v1/events").await;
     let (mut read, mut piece) = (Vec::new(), [0; 512]);
     while !(String::from_utf8_lossy(&read).contains(word) && read.ends_with(b"\n\n\r\n")) {
         let count = client.read(&mut piece).await.expect("read");
@@ -44,16 +53,28 @@ async fn attach(host: &Host, router: &axum::Router, word: &str) -> DuplexStream 
     client
 }
 
-#[tokio::test]
-async fn idle_client_uses_less_memory_than_the_bound() {
-    let model = fn_model("greets", |_, _| async { Ok(Answer::of_text("Hello.")) });
+/// Returns a host with a session, after `answers` answers with this text.
+async fn host_with_answers(text: String, answers: usize) -> (Host, SessionHandle) {
+    let model = fn_model("speaks", move |_, _| {
+        let text = text.clone();
+        async move { Ok(Answer::of_text(text)) }
+    });
     let journal = Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("a journal");
     let options = Options { titles: false, summaries: false, ..Options::default() };
     let runtime = Runtime::builder().journal(journal).options(options).model(Arc::new(model)).start().await;
     let host = Host::new(runtime.expect("a runtime"), HostOptions::default());
     let session = host.runtime().open(OpenOptions::agent("general")).expect("a session");
-    let receipt = session.send("Good morning.").await.expect("accepted");
-    session.run(receipt.run).ended().await.expect("an end");
+    for _ in 0..answers {
+        let receipt = session.send("Good morning.").await.expect("accepted");
+        session.run(receipt.run).ended().await.expect("an end");
+    }
+    (host, session)
+}
+
+#[tokio::test]
+async fn idle_client_uses_less_memory_than_the_bound() {
+    let _alone = ALONE.lock().await;
+    let (host, session) = host_with_answers("Hello.".to_owned(), 1).await;
     let router = host.router();
     // The first client initialises shared state, which must not be counted.
     let mut clients = vec![attach(&host, &router, "run_ended").await];
@@ -66,5 +87,39 @@ async fn idle_client_uses_less_memory_than_the_bound() {
     println!("{each} bytes on the heap for each of {CLIENTS} idle clients");
     assert!(each < BOUND, "{each} bytes for each client");
     drop((clients, session, router));
+    host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
+}
+
+/// Clients open hundreds of streams with large answers, and read nothing. The control: one that reads gets both
+/// answers.
+#[tokio::test]
+async fn hundreds_of_unread_streams_use_bounded_memory() {
+    const UNREAD: usize = 200;
+    /// The limit of unsent responses, and for each stream the records that were read and its buffers.
+    const BOUND: usize = (128 << 20) + UNREAD * (160 << 10);
+    let _alone = ALONE.lock().await;
+    let (host, session) = host_with_answers("x".repeat(1 << 20), 2).await;
+    let router = host.router();
+    let before = heap();
+    let mut clients = Vec::new();
+    for path in ["/v1/events".to_owned(), format!("/v1/sessions/{}/events", session.id())] {
+        for _ in 0..UNREAD / 2 {
+            clients.push(open(&host, &router, &path).await);
+        }
+    }
+    // Each task of this thread runs until it waits for its client.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    let all = heap().saturating_sub(before);
+    println!("{all} bytes on the heap for {UNREAD} clients that read nothing");
+    assert!((BOUND / 2..BOUND).contains(&all), "{all} bytes");
+    let (mut reader, mut read, mut piece) = (open(&host, &router, "/v1/events").await, 0, [0; 64]);
+    while read < 2 << 20 {
+        let count = reader.read(&mut piece).await.expect("read");
+        assert!(count > 0, "the stream ended");
+        read += count;
+    }
+    drop((reader, clients, session, router));
     host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
 }

@@ -11,11 +11,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::StatusCode;
+use axum::http::{Response, StatusCode};
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::unsent::{HeldRest, PIECE_BYTES, Unsent};
+use crate::auth::SenderId;
 use crate::problem::Problem;
 
 /// Limits for reading the rest of a refused request. It is read because closing a connection with unread bytes resets
@@ -114,15 +116,21 @@ impl Drop for RequestBody {
     }
 }
 
+/// The body of a response, in pieces of at most [`PIECE_BYTES`].
 #[derive(Debug)]
 pub(super) struct RouterBody {
     body: Body,
+    sender: Option<SenderId>,
+    unsent: &'static Unsent,
+    /// The rest of the last part of `body`.
+    rest: Option<HeldRest>,
     _answering: ResponseGuard,
 }
 
 impl RouterBody {
-    pub(super) fn new(body: Body, answering: ResponseGuard) -> Self {
-        Self { body, _answering: answering }
+    pub(super) fn wrap(response: Response<Body>, unsent: &'static Unsent, answering: ResponseGuard) -> Response<Self> {
+        let sender = response.extensions().get().copied();
+        response.map(|body| Self { body, sender, unsent, rest: None, _answering: answering })
     }
 }
 
@@ -130,16 +138,40 @@ impl HttpBody for RouterBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(rest) = &mut this.rest {
+                let piece = rest.take_piece().map(Frame::data).map_err(axum::Error::new);
+                if rest.left() == 0 {
+                    this.rest = None;
+                }
+                return Poll::Ready(Some(piece));
+            }
+            let next = ready!(Pin::new(&mut this.body).poll_frame(cx));
+            match next.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) if data.len() > PIECE_BYTES => {
+                    this.rest = Some(this.unsent.hold(this.sender, &data))
+                }
+                Some(Ok(Ok(data))) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (mut hint, rest) = (self.body.size_hint(), self.rest.as_ref().map_or(0, HeldRest::left) as u64);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(hint.lower().saturating_add(rest));
+        hint
     }
 }
 
