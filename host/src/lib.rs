@@ -41,7 +41,6 @@ pub mod slash;
 #[cfg(unix)]
 pub mod socket_path;
 mod trace;
-mod unsent;
 pub mod warnings;
 pub mod workers;
 

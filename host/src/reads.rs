@@ -22,7 +22,6 @@ use crate::auth::SenderId;
 use crate::host::Host;
 use crate::problem::Problem;
 use crate::shared_by_key::SharedByKey;
-use crate::unsent::UnsentResponses;
 
 /// Maximum number of concurrent reads of live views and event streams.
 const LIVE_READS: usize = 2;
@@ -91,13 +90,11 @@ pub struct ReadPermits {
     all: Permits,
     by: SharedByKey<ReadSender, Permits>,
     threads: StreamThreads,
-    unsent: UnsentResponses,
 }
 
 impl Default for ReadPermits {
     fn default() -> Self {
-        let (by, threads) = (SharedByKey::default(), StreamThreads(OnceLock::new()));
-        Self { all: Permits::of_all(), by, threads, unsent: UnsentResponses::default() }
+        Self { all: Permits::of_all(), by: SharedByKey::default(), threads: StreamThreads(OnceLock::new()) }
     }
 }
 
@@ -191,10 +188,9 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
         Reads::Store => Some(ReadKind::Store),
     };
     run_as(sender_of(request.extensions()), async {
-        let respond = async { host.reads().unsent.count(sender(), next.run(request).await).await };
         match kind {
-            None => respond.await,
-            Some(kind) => host.reads().run(kind, respond).await.unwrap_or_else(IntoResponse::into_response),
+            None => next.run(request).await,
+            Some(kind) => host.reads().run(kind, next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
         }
     })
     .await
@@ -215,18 +211,6 @@ impl ReadPermits {
         read: impl Future<Output = T> + Send,
     ) -> Result<T, Problem> {
         run_as(sender_of(extensions), self.read_store(read)).await
-    }
-
-    /// Runs a read as [`ReadPermits::read_for`] does, and counts its response until the client has read it.
-    ///
-    /// # Errors
-    /// `busy`, and the errors of `read`.
-    pub async fn respond_for(
-        &self,
-        extensions: &Extensions,
-        read: impl Future<Output = Result<Response, Problem>> + Send,
-    ) -> Result<Response, Problem> {
-        self.read_for(extensions, async { Ok(self.unsent.count(sender(), read.await?).await) }).await?
     }
 
     /// Runs a read of many sessions with a permit, for requests that must not hold one while their body arrives.
@@ -304,10 +288,7 @@ fn is_multi_threaded() -> bool {
 }
 
 fn busy_problem() -> Problem {
-    busy(format!("other reads took longer than {} s: send this one again", PERMIT_TIMEOUT.as_secs()))
-}
-
-pub(crate) fn busy(detail: String) -> Problem {
+    let detail = format!("other reads took longer than {} s: send this one again", PERMIT_TIMEOUT.as_secs());
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }
 

@@ -42,7 +42,7 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
             }
             // A sender with many requests must not take the memory and the threads of the node.
             let extensions = request.parts.extensions.clone();
-            gateway.node().reads().respond_for(&extensions, merged_list(gateway, of, &request)).await
+            gateway.node().reads().read_for(&extensions, merged_list(gateway, of, &request)).await?
         }
     }
 }
