@@ -67,7 +67,7 @@ mod tests {
                 more(Manifest { extra, ..plain.clone() }),
                 more(Manifest { body: "Work. Work.".into(), ..plain.clone() }),
             ],
-            [13_000, 6_500, 396, 6]
+            [13_000, 6_500, 392, 6]
         );
     }
 }

@@ -186,13 +186,34 @@ impl ProcessState {
         Self { kept, most, total: 0, streams, read: [0; 2], attending: 0, attended, input_closed: false, end: None }
     }
 
-    fn push(&mut self, stream: usize, bytes: &[u8], is_end: bool) {
-        let Some(redacting) = self.streams.get_mut(stream) else { return };
+    fn push(&mut self, stream: usize, bytes: &[u8]) {
         let before = self.kept.len();
-        redacting.push(bytes, is_end, &mut self.kept);
+        if let Some(redacting) = self.streams.get_mut(stream) {
+            redacting.push(bytes, &mut self.kept);
+        }
+        self.count_added(before);
+    }
+
+    /// Shows all output that is held back; with `due_at`, only what is due then.
+    fn flush(&mut self, due_at: Option<Instant>) {
+        let before = self.kept.len();
+        for redacting in &mut self.streams {
+            if due_at.is_none_or(|now| redacting.due().is_some_and(|due| due <= now)) {
+                redacting.flush(&mut self.kept);
+            }
+        }
+        self.count_added(before);
+    }
+
+    fn count_added(&mut self, before: usize) {
         self.total = self.total.saturating_add(len(self.kept.len().saturating_sub(before)));
         let excess = self.kept.len().saturating_sub(self.most);
         drop(self.kept.drain(..excess));
+    }
+
+    /// Returns when output that is held back is due.
+    fn due(&self) -> Option<Instant> {
+        self.streams.iter().filter_map(RedactedStream::due).min()
     }
 
     /// Returns the position of the first kept byte.
@@ -255,14 +276,13 @@ pub(crate) enum InputError {
 
 impl BackgroundProcess {
     pub(crate) fn push(&self, stream: usize, bytes: &[u8]) {
-        self.state().push(stream, bytes, false);
+        self.state().push(stream, bytes);
         self.changed.notify_waiters();
     }
 
     fn record_end(&self, end: String) {
         let mut state = self.state();
-        state.push(0, &[], true);
-        state.push(1, &[], true);
+        state.flush(None);
         state.end = Some(end);
         drop(state);
         self.changed.notify_waiters();
@@ -288,7 +308,7 @@ impl BackgroundProcess {
 
     /// Returns at most `most` bytes of output from `from`, which defaults to the end of the last read by `reader`.
     pub(crate) fn read(&self, reader: OutputReader, from: Option<u64>, most: u64) -> OutputWindow {
-        let mut state = self.state();
+        let mut state = self.shown();
         let from = from.unwrap_or(*position(&mut state, reader));
         let window = state.window(from, most);
         *position(&mut state, reader) = window.end;
@@ -296,14 +316,14 @@ impl BackgroundProcess {
     }
 
     pub(crate) fn tail(&self, most: u64) -> OutputWindow {
-        let state = self.state();
+        let state = self.shown();
         let window = state.window(state.total.saturating_sub(most), most);
         OutputWindow { skipped: window.start, ..window }
     }
 
     /// Returns the number of bytes that `reader` has not read, and the total.
     pub(crate) fn unread(&self, reader: OutputReader) -> (u64, u64) {
-        let mut state = self.state();
+        let mut state = self.shown();
         let read = *position(&mut state, reader);
         (state.total.saturating_sub(read), state.total)
     }
@@ -315,10 +335,14 @@ impl BackgroundProcess {
                 let changed = self.changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
+                let due = self.shown().due();
                 if self.end().is_some() || reader.is_some_and(|reader| self.unread(reader).0 > 0) {
                     return;
                 }
-                changed.await;
+                match due {
+                    Some(due) => drop(tokio::time::timeout_at(due, changed).await),
+                    None => changed.await,
+                }
             }
         };
         let _ = tokio::time::timeout(limit, waiting).await;
@@ -371,6 +395,13 @@ impl BackgroundProcess {
         }
     }
 
+    /// Returns the state, with the output that is due.
+    fn shown(&self) -> MutexGuard<'_, ProcessState> {
+        let mut state = self.state();
+        state.flush(Some(Instant::now()));
+        state
+    }
+
     fn state(&self) -> MutexGuard<'_, ProcessState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -410,12 +441,16 @@ impl Drop for AttendedCall {
 }
 
 #[cfg(test)]
+mod guesses;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn state(most: usize, written: &[&str]) -> ProcessState {
         let mut state = ProcessState::new(&Secrets::of([("KEY", "sk-0123456789")]), most);
-        written.iter().for_each(|text| state.push(0, text.as_bytes(), false));
+        written.iter().for_each(|text| state.push(0, text.as_bytes()));
+        state.flush(None);
         state
     }
 

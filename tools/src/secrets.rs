@@ -3,11 +3,17 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use subtend_session::ids::Text;
+use tokio::time::Instant;
 
 /// Minimum length of a redacted value. Shorter values also occur in other texts.
 pub const SHORTEST: usize = 8;
+
+/// Time without output after which a stream shows its last bytes, such as a prompt. The parts of a value that come further apart
+/// are shown.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// Secret values, which are replaced by their names in tool results.
 ///
@@ -103,40 +109,49 @@ fn replace(text: &str, mut found: Vec<(usize, usize, &Text)>) -> Option<String> 
 }
 
 /// Redacts a stream, including values that arrive in several parts.
-#[derive(Default)]
+///
+/// It holds back the last bytes, whatever they are: holding back only what may be the start of a value would tell a model that
+/// prints guesses how the value continues.
 pub(crate) struct RedactedStream {
     secrets: Secrets,
-    /// Bytes that may be the start of a secret value.
     held: Vec<u8>,
+    /// When the last bytes arrived.
+    arrived: Instant,
 }
 
 impl RedactedStream {
     pub(crate) fn new(secrets: Secrets) -> Self {
-        Self { secrets, held: Vec::new() }
+        Self { secrets, held: Vec::new(), arrived: Instant::now() }
     }
 
-    /// Adds `bytes`, and writes those that can no longer be part of a value to `into`. At the end, writes everything.
-    pub(crate) fn push(&mut self, bytes: &[u8], is_end: bool, into: &mut impl Extend<u8>) {
-        if self.secrets.is_empty() {
-            return into.extend(bytes.iter().copied());
-        }
+    /// Adds `bytes`, and writes those that can no longer be part of a value to `into`.
+    pub(crate) fn push(&mut self, bytes: &[u8], into: &mut impl Extend<u8>) {
+        self.arrived = Instant::now();
         self.held.extend_from_slice(bytes);
+        let longest = self.secrets.0.first().map_or(0, |(_, value)| value.len());
+        self.pass_on(longest, into);
+    }
+
+    /// Writes the bytes that were held back.
+    pub(crate) fn flush(&mut self, into: &mut impl Extend<u8>) {
+        self.pass_on(0, into);
+    }
+
+    /// Returns when the bytes that are held back are due, if no others arrive.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.arrived.checked_add(QUIET).filter(|_| !self.held.is_empty())
+    }
+
+    /// Writes bytes until fewer than `needed` are left.
+    fn pass_on(&mut self, needed: usize, into: &mut impl Extend<u8>) {
         let mut at = 0_usize;
-        while let Some(rest) = self.held.get(at..).filter(|rest| !rest.is_empty()) {
-            // Longest first: a shorter value is not replaced while a longer one may still match.
-            let found = self.secrets.0.iter().find_map(|(name, value)| {
-                let value = value.as_bytes();
-                if rest.starts_with(value) {
-                    return Some(Some((name, value.len())));
-                }
-                (!is_end && value.starts_with(rest)).then_some(None)
-            });
-            match found {
-                Some(Some((name, length))) => {
+        while let Some(rest) = self.held.get(at..).filter(|rest| rest.len() >= needed.max(1)) {
+            // The longest value comes first.
+            match self.secrets.0.iter().find(|(_, value)| rest.starts_with(value.as_bytes())) {
+                Some((name, value)) => {
                     into.extend(format!("[{name} redacted]").into_bytes());
-                    at = at.saturating_add(length);
+                    at = at.saturating_add(value.len());
                 }
-                Some(None) => break,
                 None => {
                     into.extend(rest.first().copied());
                     at = at.saturating_add(1);
@@ -199,17 +214,25 @@ mod tests {
         for text in ["xabcdefgh-ijkl abcdefgh-ij abcdefg abcabcdefgh", "abcdefgh-", "abcdefg", "", "aabcdefghh"] {
             for size in 1..=text.len().max(1) {
                 let (mut stream, mut out) = (RedactedStream::new(secrets.clone()), Vec::new());
-                text.as_bytes().chunks(size).for_each(|part| stream.push(part, false, &mut out));
-                stream.push(&[], true, &mut out);
+                text.as_bytes().chunks(size).for_each(|part| stream.push(part, &mut out));
+                stream.flush(&mut out);
                 assert_eq!(String::from_utf8(out).unwrap(), secrets.redact(text), "{text} in parts of {size}");
             }
         }
     }
 
     #[test]
-    fn r9_stream_passes_on_text_before_a_possible_value() {
-        let (mut stream, mut out) = (RedactedStream::new(Secrets::of([("KEY", "sk-0123456789")])), Vec::new());
-        stream.push(b"Password: s", false, &mut out);
-        assert_eq!(out, b"Password: ");
+    fn r9_stream_holds_back_the_last_bytes_of_any_text() {
+        let secrets = Secrets::of([("KEY", "sk-0123456789"), ("PEM", "-----A\nbcdef")]);
+        for text in ["Password: sk-01", "Password: xx-xx", "Password:\n\n\n\n\n\n"] {
+            let (mut stream, mut out) = (RedactedStream::new(secrets.clone()), Vec::new());
+            stream.push(text.as_bytes(), &mut out);
+            assert_eq!(out, b"Pas", "{text}");
+            stream.flush(&mut out);
+            assert_eq!(out, text.as_bytes());
+        }
+        let (mut stream, mut out) = (RedactedStream::new(Secrets::default()), Vec::new());
+        stream.push(b"x", &mut out);
+        assert_eq!((out, stream.due()), (b"x".to_vec(), None), "without secrets");
     }
 }

@@ -17,17 +17,17 @@ const MAX_WAITING: usize = 8 << 20;
 #[derive(Debug)]
 pub(super) struct OrderedWrites<B> {
     medium: B,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingWrites>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingWrites {
     /// Writes by their place. No two of them overlap.
     writes: BTreeMap<u64, Vec<u8>>,
     bytes: usize,
 }
 
-impl Waiting {
+impl WaitingWrites {
     /// Adds a write, unless a part of its place is taken by another one.
     fn add(&mut self, offset: u64, data: &[u8]) -> bool {
         let end = offset.saturating_add(data.len() as u64);
@@ -50,12 +50,12 @@ impl<B: StorageBackend> OrderedWrites<B> {
         Self { medium, waiting: Mutex::default() }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingWrites> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Performs all writes. After an error redb uses its medium no more, so that what is lost then is never synced.
-    fn perform(&self, waiting: &mut Waiting) -> io::Result<()> {
+    fn perform(&self, waiting: &mut WaitingWrites) -> io::Result<()> {
         let mut writes = std::mem::take(waiting).writes.into_iter();
         let Some((mut at, mut run)) = writes.next() else { return Ok(()) };
         for (offset, data) in writes {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum MediumStep {
         /// Writes a byte to some neighbouring places of 16 bytes.
         Write(u64, u64, u8),
         Grow(u64),
@@ -148,12 +148,12 @@ mod tests {
         Sync,
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = MediumStep> {
         prop_oneof![
-            6 => (0_u64..32, 1_u64..4, 1_u8..).prop_map(|(at, places, byte)| Step::Write(at, places, byte)),
-            1 => (0_u64..64).prop_map(Step::Grow),
-            1 => (0_u64..32).prop_map(Step::Read),
-            1 => Just(Step::Sync),
+            6 => (0_u64..32, 1_u64..4, 1_u8..).prop_map(|(at, places, byte)| MediumStep::Write(at, places, byte)),
+            1 => (0_u64..64).prop_map(MediumStep::Grow),
+            1 => (0_u64..32).prop_map(MediumStep::Read),
+            1 => Just(MediumStep::Sync),
         ]
     }
 
@@ -164,9 +164,9 @@ mod tests {
     }
 
     #[derive(Debug, Default)]
-    struct Calls(InMemoryBackend, Mutex<Vec<(u64, usize)>>);
+    struct CountedWrites(InMemoryBackend, Mutex<Vec<(u64, usize)>>);
 
-    impl StorageBackend for Calls {
+    impl StorageBackend for CountedWrites {
         fn len(&self) -> io::Result<u64> {
             self.0.len()
         }
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_written_at_once_before_a_sync() {
-        let ordered = OrderedWrites::to(Calls::default());
+        let ordered = OrderedWrites::to(CountedWrites::default());
         ordered.set_len(64).unwrap();
         for at in [32, 0, 48, 8] {
             ordered.write(at, &[1; 8]).unwrap();
@@ -207,22 +207,22 @@ mod tests {
             }
             for step in steps {
                 match step {
-                    Step::Write(at, places, byte) => {
+                    MediumStep::Write(at, places, byte) => {
                         let bytes = vec![byte; usize::try_from(places * 16).unwrap()];
                         ordered.write(at * 16, &bytes).unwrap();
                         plain.write(at * 16, &bytes).unwrap();
                     }
-                    Step::Grow(by) => {
+                    MediumStep::Grow(by) => {
                         ordered.set_len(plain.len().unwrap() + by).unwrap();
                         plain.set_len(plain.len().unwrap() + by).unwrap();
                     }
-                    Step::Read(at) => {
+                    MediumStep::Read(at) => {
                         let (mut found, mut expected) = ([0; 40], [0; 40]);
                         ordered.read(at * 16, &mut found).unwrap();
                         plain.read(at * 16, &mut expected).unwrap();
                         prop_assert_eq!(found, expected);
                     }
-                    Step::Sync => {
+                    MediumStep::Sync => {
                         ordered.sync_data().unwrap();
                         prop_assert_eq!(all(&ordered.medium), all(&plain));
                     }
