@@ -51,12 +51,15 @@ pub(super) struct Draft {
     turn: TurnNo,
     deltas: Deltas,
     key: Option<Key>,
+    /// The text as it arrived. It is masked when it is complete.
     text: String,
+    /// The state after the answer that this one may continue.
+    continued: MaskedStream,
     calls: Vec<PartialCall>,
     /// Positions in `calls` of the newest calls, by the key with which the stream refers to a call.
     calls_by_key: HashMap<String, usize>,
     reasoning: Reasoning,
-    /// Text and reasoning that are not sent yet, because they may be the start of the API key.
+    /// The ends of text and reasoning, which are not sent yet, because the API key may begin in them.
     masked_text: MaskedStream,
     masked_reasoning: MaskedStream,
     tally: TokenTally,
@@ -106,6 +109,7 @@ impl Draft {
             deltas,
             key: None,
             text: String::new(),
+            continued: MaskedStream::default(),
             calls: Vec::new(),
             calls_by_key: HashMap::new(),
             reasoning: Reasoning::default(),
@@ -133,8 +137,8 @@ impl Draft {
 
     /// Hides the rest of a key that begins at the end of `earlier`: this answer may continue that one, and a run joins both.
     pub(super) fn continuing(self, earlier: &str) -> Self {
-        let masked_text = MaskedStream::after(earlier, self.key.as_ref());
-        Self { masked_text, ..self }
+        let continued = MaskedStream::after(earlier, self.key.as_ref());
+        Self { masked_text: continued.clone(), continued, ..self }
     }
 
     /// Counts received bytes, which also show that the server is alive. Keep-alives without content count only for a
@@ -250,7 +254,8 @@ impl Draft {
             // The stream ended without any frame of this protocol.
             return Err(unreadable(""));
         }
-        self.flush_masked();
+        self.show_reasoning();
+        self.show_text();
         let stop = self.stop_reason(cap)?;
         let usage = self.tally.usage();
         let reasoning = self.stored_reasoning().and_then(|kept| kept.to_text());
@@ -258,7 +263,9 @@ impl Draft {
         // Reasoning is stored as JSON, so a key in it may be escaped.
         let reasoning = reasoning.map(|text| mask_json(&text, key.as_ref()).into());
         let calls = self.calls.into_iter().map(|call| call.into_tool_call(key.as_ref())).collect();
-        let text = (!self.text.is_empty()).then(|| Text::from(self.text));
+        let mut text = self.continued.push(&self.text, key.as_ref()).into_owned();
+        text.push_str(&self.continued.show_rest());
+        let text = (!text.is_empty()).then(|| Text::from(text));
         let model = self.model.map(Text::from);
         Ok(Answer { text, reasoning, calls, stop, model, usage })
     }
@@ -300,31 +307,37 @@ impl Draft {
     }
 
     fn push_text(&mut self, text: &str) {
-        let text = self.masked_text.push(text, self.key.as_ref());
         if !text.is_empty() {
-            self.text.push_str(&text);
-            self.deltas.send(Delta::Text(text.into_owned().into()));
+            self.show_reasoning();
+            self.text.push_str(text);
+            let shown = self.masked_text.push(text, self.key.as_ref()).into_owned();
+            self.send(Delta::Text, shown);
         }
     }
 
     fn push_reasoning(&mut self, text: &str) {
-        let text = self.masked_reasoning.push(text, self.key.as_ref());
         if !text.is_empty() {
-            self.reasoning.text.push_str(&text);
-            self.deltas.send(Delta::Reasoning(text.into_owned().into()));
+            self.show_text();
+            self.reasoning.text.push_str(text);
+            let shown = self.masked_reasoning.push(text, self.key.as_ref()).into_owned();
+            self.send(Delta::Reasoning, shown);
         }
     }
 
-    /// Sends the text and reasoning that were held back because they could have been the start of the key.
-    fn flush_masked(&mut self) {
-        let (text, reasoning) = (self.masked_text.take_rest(), self.masked_reasoning.take_rest());
-        if !reasoning.is_empty() {
-            self.reasoning.text.push_str(&reasoning);
-            self.deltas.send(Delta::Reasoning(reasoning.into()));
-        }
+    /// Sends the text that was held back, before something else is sent.
+    fn show_text(&mut self) {
+        let rest = self.masked_text.show_rest();
+        self.send(Delta::Text, rest);
+    }
+
+    fn show_reasoning(&mut self) {
+        let rest = self.masked_reasoning.show_rest();
+        self.send(Delta::Reasoning, rest);
+    }
+
+    fn send(&self, delta: fn(Text) -> Delta, text: String) {
         if !text.is_empty() {
-            self.text.push_str(&text);
-            self.deltas.send(Delta::Text(text.into()));
+            self.deltas.send(delta(text.into()));
         }
     }
 
@@ -391,8 +404,11 @@ impl Draft {
             return;
         };
         call.is_reported = true;
+        let tool = mask(&call.tool, self.key.as_ref()).into();
+        self.show_reasoning();
+        self.show_text();
         let id = CallId { turn: self.turn, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
-        self.deltas.send(Delta::Call { call: id, tool: mask(&call.tool, self.key.as_ref()).into() });
+        self.deltas.send(Delta::Call { call: id, tool });
     }
 }
 

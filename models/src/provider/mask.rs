@@ -63,19 +63,22 @@ fn escape(rest: &str) -> (char, usize) {
     }
 }
 
-/// Hides a key in a text that arrives in pieces. Holds back a possible start of the key until the next piece.
-#[derive(Default)]
+/// Hides a key in a text that arrives in pieces.
+///
+/// Holds back the end of the text, whatever it is: to hold back only a possible start of the key would tell a client that has a
+/// model write guesses how the key continues.
+#[derive(Clone, Default)]
 pub(super) struct MaskedStream {
     held: String,
-    /// Number of bytes of `held` that an earlier answer ended with.
+    /// Number of bytes of `held` that are already shown.
     shown: usize,
 }
 
 impl MaskedStream {
     /// Hides also the rest of a key that begins at the end of `earlier`, which this text may continue.
     pub(super) fn after(earlier: &str, key: Option<&Key>) -> Self {
-        let shown = secret(key).map_or(0, |key| partial_key_len(earlier, key));
-        Self { held: earlier.get(earlier.len().saturating_sub(shown)..).unwrap_or_default().to_owned(), shown }
+        let held = secret(key).map_or("", |key| earlier.split_at(held_from(earlier, key)).1).to_owned();
+        Self { shown: held.len(), held }
     }
 
     /// Adds a piece, and returns the text that can be shown.
@@ -86,29 +89,24 @@ impl MaskedStream {
             self.held.drain(..at.min(std::mem::take(&mut self.shown)));
             self.held = self.held.replace(key, MASK);
         }
-        let rest = self.held.split_off(self.held.len().saturating_sub(partial_key_len(&self.held, key)));
-        self.hide_shown(rest).into()
-    }
-
-    /// Returns the text that was held back.
-    pub(super) fn take_rest(&mut self) -> String {
-        self.hide_shown(String::new())
-    }
-
-    /// Replaces the held text with `rest`, and returns it without what an earlier answer ended with.
-    fn hide_shown(&mut self, rest: String) -> String {
+        let rest = self.held.split_off(held_from(&self.held, key));
         let mut text = std::mem::replace(&mut self.held, rest);
         let shown = self.shown.min(text.len());
         self.shown = self.shown.saturating_sub(shown);
         text.drain(..shown);
-        text
+        text.into()
+    }
+
+    /// Returns the text that was held back. The rest of a key that begins in it is still hidden in the next pieces.
+    pub(super) fn show_rest(&mut self) -> String {
+        let shown = std::mem::replace(&mut self.shown, self.held.len());
+        self.held.get(shown..).unwrap_or_default().to_owned()
     }
 }
 
-/// Returns the number of bytes at the end of `text` that may be the start of the key. A key is ASCII.
-fn partial_key_len(text: &str, key: &str) -> usize {
-    let most = text.len().min(key.len().saturating_sub(1));
-    (1..=most).rev().find(|size| key.get(..*size).is_some_and(|start| text.ends_with(start))).unwrap_or(0)
+/// Returns the start of the part of `text` in which a key may begin that does not end in it.
+fn held_from(text: &str, key: &str) -> usize {
+    text.floor_char_boundary(text.len().saturating_sub(key.len().saturating_sub(1)))
 }
 
 #[cfg(test)]
@@ -126,16 +124,35 @@ mod tests {
             .map(|piece| stream.push(piece, Some(&key)).into_owned())
             .filter(|text| !text.is_empty())
             .collect();
-        said.push(stream.take_rest());
+        said.push(stream.show_rest());
         said
     }
 
+    /// What is shown, and when, depends on the length of the text. The control: the whole key is hidden.
     #[test]
-    fn key_is_hidden_across_pieces_and_other_text_is_not_delayed() {
-        assert_eq!(mask_pieces(&["at ", KEY, "!"]), ["at ", "[key]", "!", ""]);
-        assert_eq!(mask_pieces(&["a sk-aab-", "sk-a", "ac b"]), ["a ", "[key] b", ""]);
-        assert_eq!(mask_pieces(&["sk-aab-sk-aab-sk-aac"]), ["sk-aab-[key]", ""]);
-        assert_eq!(mask_pieces(&["one ", "sk-", "two sk"]), ["one ", "sk-two ", "sk"]);
+    fn guess_of_a_key_is_shown_like_any_text() {
+        assert_eq!(mask_pieces(&["at ", KEY, "!"]), ["at [key]!"], "the control");
+        for size in 1..KEY.len() {
+            let lengths = |guess: &str| {
+                let pieces = mask_pieces(&["a guess: ", guess, " and ", "more text after it"]);
+                pieces.iter().map(String::len).collect::<Vec<_>>()
+            };
+            let (right, wrong) = (&KEY[..size], format!("{}?", &KEY[..size - 1]));
+            assert_eq!(lengths(right), lengths(&wrong), "{right}");
+        }
+        assert_eq!(mask_pieces(&["üüüüüüüa"]), ["ü", "üüüüüüa"]);
+    }
+
+    /// Text that is shown early, because a call follows, may be the start of a key.
+    #[test]
+    fn rest_of_a_key_is_hidden_after_text_was_shown() {
+        let (key, mut stream) = (Key::new(KEY), MaskedStream::default());
+        let mut said = String::new();
+        for piece in ["at sk-", "aab-sk", "-aac and more text"] {
+            said.push_str(&stream.push(piece, Some(&key)));
+            said.push_str(&stream.show_rest());
+        }
+        assert_eq!(said, "at sk-aab-sk[key] and more text");
     }
 
     /// A run joins an answer that was truncated with its continuation. The control: other continuations do not change.
@@ -145,7 +162,7 @@ mod tests {
             let key = Key::new(KEY);
             let mut stream = MaskedStream::after(earlier, Some(&key));
             let said: String = pieces.iter().map(|piece| stream.push(piece, Some(&key)).into_owned()).collect();
-            said + &stream.take_rest()
+            said + &stream.show_rest()
         };
         assert_eq!(after("at sk-aab", &["-sk-aac."]), "[key].");
         assert_eq!(after("at sk-aab", &["-sk", "-aac", "."]), "[key].");
