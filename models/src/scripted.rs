@@ -90,6 +90,8 @@ mod template;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -127,18 +129,7 @@ impl Scripted {
     /// # Errors
     /// If the file cannot be read, or is invalid.
     pub fn from_file(path: &Path) -> Result<Self, ScriptError> {
-        let read = |error| ScriptError::Read { path: path.to_owned(), error };
-        let metadata = std::fs::metadata(path).map_err(read)?;
-        // Refuse pipes and devices: through them, another process could answer while the session is running.
-        if !metadata.is_file() {
-            let message = "it is not a regular file. Copy the script into one";
-            return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, message)));
-        }
-        if metadata.len() > MAX_FILE_BYTES {
-            let message = format!("it is larger than {MAX_FILE_BYTES} bytes");
-            return Err(read(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message)));
-        }
-        let text = std::fs::read_to_string(path).map_err(read)?;
+        let text = read(path).map_err(|error| ScriptError::Read { path: path.to_owned(), error })?;
         text.parse().map_err(|error| ScriptError::InFile { path: path.to_owned(), error: Box::new(error) })
     }
 
@@ -162,6 +153,28 @@ impl Scripted {
         let script = Script { name: name.into(), leaves_process: false, context_window: None, rules: Vec::new() };
         Builder(script)
     }
+}
+
+/// Returns the text of a file of bounded size. Refuses pipes and devices: through them, another process could answer while the session
+/// is running.
+fn read(path: &Path) -> io::Result<String> {
+    let mut options = File::options();
+    options.read(true);
+    // To open a pipe blocks, and only the opened file is known to be the one that is read.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        let message = "it is not a regular file. Copy the script into one";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
+        let message = format!("it is larger than {MAX_FILE_BYTES} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 impl FromStr for Scripted {

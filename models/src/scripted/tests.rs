@@ -313,6 +313,40 @@ fn script_errors_name_the_file() {
     assert_eq!((script.name(), script.leaves_process(), script.context_window()), ("n", true, Some(9)));
 }
 
+/// A pipe that takes the place of a file after a check would block the reader. The control: the file is accepted.
+#[cfg(target_os = "linux")]
+#[test]
+fn script_is_checked_as_it_was_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (path, pipe) = (at("script.json"), at("pipe"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::write(&path, r#"{"rules": []}"#).unwrap();
+    let (done, finished) = std::sync::mpsc::channel();
+    let script = path.clone();
+    std::thread::spawn(move || {
+        let read = || Scripted::from_file(&script).map_or_else(|error| error.to_string(), |_| "accepted".into());
+        done.send((0..5_000).map(|_| read()).collect::<std::collections::BTreeSet<String>>())
+    });
+    let begun = tokio::time::Instant::now();
+    let outcomes = loop {
+        // Exchanges the names, so that there is always one of the two.
+        let flags = rustix::fs::RenameFlags::EXCHANGE;
+        rustix::fs::renameat_with(rustix::fs::CWD, &path, rustix::fs::CWD, &pipe, flags).unwrap();
+        match finished.recv_timeout(std::time::Duration::from_micros(10)) {
+            Ok(outcomes) => break outcomes,
+            Err(_) => assert!(begun.elapsed() < std::time::Duration::from_secs(60), "opening the pipe blocks"),
+        }
+    };
+    let refused = "it is not a regular file. Copy the script into one";
+    let refused = format!("the script {} cannot be read: {refused}", path.display());
+    assert_eq!(outcomes, [refused, "accepted".to_owned()].into());
+    let long = at("long.json");
+    std::fs::File::create(&long).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+    let error = Scripted::from_file(&long).unwrap_err().to_string();
+    assert_eq!(error, format!("the script {} cannot be read: it is larger than 16777216 bytes", long.display()));
+}
+
 /// Returns JSON that resembles a script: valid keys, and any values.
 fn near_script() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
