@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod connection;
 mod extras;
+mod handshake;
 mod http;
 mod known_tools;
 mod list_changes;

@@ -145,7 +145,8 @@ impl FakeServer {
                 json!({name: all.get(at).into_iter().collect::<Vec<_>>(), "nextCursor": next})
             }
             ("circular", _) => json!({name: all, "nextCursor": "7"}),
-            _ => json!({name: all}),
+            // The library must not keep this page for a day.
+            _ => json!({name: all, "ttlMs": 86_400_000, "cacheScope": "public"}),
         }
     }
 
@@ -917,6 +918,19 @@ async fn resources_and_prompts_are_listed_and_read_by_tools() {
     let authority = Authority::of(RuleSet::only(Verdict::Ask));
     let found = scene.registry().classify("mcp__fake__resources", "{}", &authority, None, true, &|_| false);
     assert!(matches!(found, Classified::Ready { ask: true, .. }), "the resource tool did not need approval");
+}
+
+/// The library would keep hundreds of pages, each for as long as its server says. Without it, each call reads them.
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_a_server_are_not_kept() {
+    let scene = ServerScene::mode("plain").await;
+    for calls in 1..3 {
+        text(scene.call("resources", json!({})).await);
+        text(scene.call("prompts", json!({})).await);
+        let received = scene.received_lines();
+        let counts = ["resources/list", "prompts/list"].map(|method| received.matches(method).count());
+        assert_eq!(counts, [calls; 2]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

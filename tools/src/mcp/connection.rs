@@ -13,7 +13,7 @@ use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RunningService, ServiceError,
     serve_client_with_lifecycle,
 };
-use rmcp::{ErrorData, RoleClient};
+use rmcp::{ClientCacheConfig, ErrorData, RoleClient};
 
 use super::client::Client;
 use super::config::{ServerConfig, ServerTransport};
@@ -133,6 +133,8 @@ impl ServerConnection {
             }
             Err(_) => return Err(failed(format!("it did not answer within {} s", START_TIMEOUT.as_secs()))),
         };
+        // The library would keep pages of lists for as long as the server says, and would not notice their changes.
+        service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
         Ok(Self { service, client, life, open, login: login.clone(), _thread: thread })
     }
 

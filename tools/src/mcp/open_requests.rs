@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, MAX_ID, is_long};
+use super::handshake;
 
 /// Maximum number of requests whose answers the server has not read.
 const MAX_OPEN: usize = 256;
@@ -216,7 +217,14 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                         return Some(message);
                     }
                 }
-                JsonRpcMessage::Response(response) if self.sent.answer(&response.id) => return Some(message),
+                JsonRpcMessage::Response(response) if self.sent.answer(&response.id) => {
+                    if handshake::strip(&mut response.result) {
+                        return Some(message);
+                    }
+                    self.open.set_fault(handshake::LONG_VERSION);
+                    self.ended.cancel();
+                    return None;
+                }
                 JsonRpcMessage::Error(error) if error.id.as_ref().is_none_or(|id| self.sent.answer(id)) => {
                     return Some(message);
                 }
