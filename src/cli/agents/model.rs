@@ -237,6 +237,26 @@ mod tests {
         );
     }
 
+    /// A file of a repository may list any number of tools. The control: a few are all named.
+    #[test]
+    fn missing_tools_of_an_agent_give_few_warnings() {
+        use subtend_agents::manifest::AgentMode;
+
+        let warnings = |count: usize| {
+            let mut manifest = Manifest::new("mine", AgentMode::All, "You are an agent.");
+            manifest.source = Source::File("mine.md".into());
+            manifest.tools = Some((0..count).map(|n| format!("gone{n}").into()).collect());
+            missing_tools(&manifest, &Registry::default()).into_iter().map(|problem| problem.message).collect()
+        };
+        let expected = |count: usize| -> Vec<String> {
+            (0..count).map(|n| format!("`tools`: unknown tool `gone{n}`; it is not offered")).collect()
+        };
+        for (listed, named) in [(3, 3), (20, 20), (21, 20), (10_000, 20)] {
+            let warnings: Vec<String> = warnings(listed);
+            assert_eq!(warnings, expected(named), "{listed}");
+        }
+    }
+
     #[test]
     fn first_named_model_replaces_a_missing_one() {
         let taken = |config: &str, text: Option<&str>| {
