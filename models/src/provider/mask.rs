@@ -131,7 +131,6 @@ mod tests {
     /// What is shown, and when, depends on the length of the text. The control: the whole key is hidden.
     #[test]
     fn guess_of_a_key_is_shown_like_any_text() {
-        assert_eq!(mask_pieces(&["at ", KEY, "!"]), ["at [key]!"], "the control");
         for size in 1..KEY.len() {
             let lengths = |guess: &str| {
                 let pieces = mask_pieces(&["a guess: ", guess, " and ", "more text after it"]);
@@ -140,6 +139,7 @@ mod tests {
             let (right, wrong) = (&KEY[..size], format!("{}?", &KEY[..size - 1]));
             assert_eq!(lengths(right), lengths(&wrong), "{right}");
         }
+        assert_eq!(mask_pieces(&["at ", KEY, "!"]), ["at [key]!"], "the control");
         assert_eq!(mask_pieces(&["üüüüüüüa"]), ["ü", "üüüüüüa"]);
     }
 
