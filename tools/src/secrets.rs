@@ -129,12 +129,16 @@ impl RedactedStream {
         self.arrived = Instant::now();
         self.held.extend_from_slice(bytes);
         let longest = self.secrets.0.first().map_or(0, |(_, value)| value.len());
-        self.pass_on(longest, into);
+        let end = self.held.len().saturating_sub(longest.saturating_sub(1));
+        // The cut is between characters, since each part is shown by itself.
+        let is_start = |at: &usize| self.held.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
+        let start = (0..4).map(|back| end.saturating_sub(back)).find(is_start);
+        self.pass_on(start.unwrap_or(end), into);
     }
 
     /// Writes the bytes that were held back.
     pub(crate) fn flush(&mut self, into: &mut impl Extend<u8>) {
-        self.pass_on(0, into);
+        self.pass_on(self.held.len(), into);
     }
 
     /// Returns when the bytes that are held back are due, if no others arrive.
@@ -142,10 +146,10 @@ impl RedactedStream {
         self.arrived.checked_add(QUIET).filter(|_| !self.held.is_empty())
     }
 
-    /// Writes bytes until fewer than `needed` are left.
-    fn pass_on(&mut self, needed: usize, into: &mut impl Extend<u8>) {
+    /// Writes the bytes before `end`, and the values that begin there.
+    fn pass_on(&mut self, end: usize, into: &mut impl Extend<u8>) {
         let mut at = 0_usize;
-        while let Some(rest) = self.held.get(at..).filter(|rest| rest.len() >= needed.max(1)) {
+        while let Some(rest) = self.held.get(at..).filter(|_| at < end) {
             // The longest value comes first.
             match self.secrets.0.iter().find(|(_, value)| rest.starts_with(value.as_bytes())) {
                 Some((name, value)) => {
@@ -231,6 +235,9 @@ mod tests {
             stream.flush(&mut out);
             assert_eq!(out, text.as_bytes());
         }
+        let (mut stream, mut out) = (RedactedStream::new(secrets), Vec::new());
+        stream.push("üüüüüüüa".as_bytes(), &mut out);
+        assert_eq!(out, "ü".as_bytes(), "characters are not split");
         let (mut stream, mut out) = (RedactedStream::new(Secrets::default()), Vec::new());
         stream.push(b"x", &mut out);
         assert_eq!((out, stream.due()), (b"x".to_vec(), None), "without secrets");
