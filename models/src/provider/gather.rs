@@ -254,8 +254,7 @@ impl Draft {
             // The stream ended without any frame of this protocol.
             return Err(unreadable(""));
         }
-        self.show_reasoning();
-        self.show_text();
+        self.show_held();
         let stop = self.stop_reason(cap)?;
         let usage = self.tally.usage();
         let reasoning = self.stored_reasoning().and_then(|kept| kept.to_text());
@@ -322,6 +321,12 @@ impl Draft {
             let shown = self.masked_reasoning.push(text, self.key.as_ref()).into_owned();
             self.send(Delta::Reasoning, shown);
         }
+    }
+
+    /// Sends what was held back, because nothing follows for a while.
+    pub(super) fn show_held(&mut self) {
+        self.show_reasoning();
+        self.show_text();
     }
 
     /// Sends the text that was held back, before something else is sent.
@@ -405,8 +410,7 @@ impl Draft {
         };
         call.is_reported = true;
         let tool = mask(&call.tool, self.key.as_ref()).into();
-        self.show_reasoning();
-        self.show_text();
+        self.show_held();
         let id = CallId { turn: self.turn, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
         self.deltas.send(Delta::Call { call: id, tool });
     }

@@ -1,6 +1,7 @@
 //! Makes one call, from the request to the end of the stream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::Response;
@@ -17,6 +18,9 @@ use crate::model::{Answer, Deltas, ModelError, Request};
 
 /// Maximum bytes of the body of an error. The reason is in the first few hundred bytes.
 const ERROR_BYTES: usize = 64 * 1024;
+
+/// Time without bytes after which the end of the text is shown, although a key may begin in it.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// Sends `request` and gathers the answer. A drop of the future closes the stream.
 pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas) -> Result<Answer, ModelError> {
@@ -64,9 +68,15 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
         return Err(fault::http::of_status(status, &headers, &String::from_utf8_lossy(&body), client));
     }
     let mut frames = Frames::of(client.protocol);
-    while let Some(chunk) =
-        next(&mut response, draft).await.map_err(|error| fault::http::of_transport(&error, client))?
-    {
+    loop {
+        let arrived = match tokio::time::timeout(QUIET, next(&mut response, draft)).await {
+            Ok(arrived) => arrived,
+            Err(_) => {
+                draft.show_held();
+                next(&mut response, draft).await
+            }
+        };
+        let Some(chunk) = arrived.map_err(|error| fault::http::of_transport(&error, client))? else { break };
         if take(&chunk, &mut frames, draft)? {
             return Ok(());
         }
