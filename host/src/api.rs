@@ -289,7 +289,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// Maximum number of JSON values in a body. The largest valid body, 64 KiB of session metadata, has fewer.
+/// Maximum number of JSON values in a body. Metadata may have 10,000 values and keys.
 const MAX_BODY_VALUES: usize = 50_000;
 
 /// Extractor of the query; an invalid query is a [`Problem`].

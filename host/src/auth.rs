@@ -293,7 +293,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
     });
     match checked {
         // Requests without a token have no budget for bodies, and none of them needs one.
-        Ok(None) => next.run(request.map(|_| Body::empty())).await,
+        Ok(None) => name_sender(next.run(request.map(|_| Body::empty())).await, SenderId::UNKNOWN),
         Ok(Some((sender, by, permit))) => {
             let full = CancellationToken::new();
             // Requests that only read need no body, and a waiting request would keep it in memory.

@@ -188,8 +188,9 @@ impl ProcessState {
 
     fn push(&mut self, stream: usize, bytes: &[u8]) {
         let before = self.kept.len();
-        if let Some(redacting) = self.streams.get_mut(stream) {
-            redacting.push(bytes, &mut self.kept);
+        for (at, redacting) in self.streams.iter_mut().enumerate() {
+            // What one stream holds back comes before the later output of the other one.
+            if at == stream { redacting.push(bytes, &mut self.kept) } else { redacting.flush(&mut self.kept) }
         }
         self.count_added(before);
     }

@@ -12,7 +12,7 @@ use crate::values::address::Address;
 
 /// Maximum bytes per kind and stream that are kept for late readers. Beyond them, only the offset advances.
 const MAX_KEPT: u64 = 1 << 20;
-/// Bytes of text that late readers share. Each of them has a copy of at most as many later ones.
+/// Bytes of text that late readers share. Each reader copies at most this many bytes after them.
 const SHARED_BYTES: usize = 16 << 10;
 const MAX_KEPT_CALLS: usize = 256;
 

@@ -1,4 +1,4 @@
-//! A medium of redb that gets the pages of a commit in the order of their places, and neighbours at once.
+//! A medium of redb that gets the pages of a commit in the order of their offsets, and neighbours at once.
 //!
 //! redb writes each page with a call of its own, in no order. Between two syncs the order is free, because a crash may lose each of these
 //! writes.
@@ -25,6 +25,8 @@ struct WaitingWrites {
     /// Writes by their place. No two of them overlap.
     writes: BTreeMap<u64, Vec<u8>>,
     bytes: usize,
+    /// Whether writes are lost, since the medium refused one of them.
+    failed: bool,
 }
 
 impl WaitingWrites {
@@ -54,19 +56,26 @@ impl<B: StorageBackend> OrderedWrites<B> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Performs all writes. After an error redb uses its medium no more, so that what is lost then is never synced.
     fn perform(&self, waiting: &mut WaitingWrites) -> io::Result<()> {
-        let mut writes = std::mem::take(waiting).writes.into_iter();
-        let Some((mut at, mut run)) = writes.next() else { return Ok(()) };
-        for (offset, data) in writes {
-            if at.saturating_add(run.len() as u64) == offset && run.len() < MAX_RUN {
-                run.extend_from_slice(&data);
-                continue;
+        // A reader performs writes too, and a sync that waits for it must not take what it lost for written.
+        if std::mem::replace(&mut waiting.failed, true) {
+            return Err(io::Error::other("an earlier write failed"));
+        }
+        waiting.bytes = 0;
+        let mut writes = std::mem::take(&mut waiting.writes).into_iter();
+        if let Some((mut at, mut run)) = writes.next() {
+            for (offset, data) in writes {
+                if at.saturating_add(run.len() as u64) == offset && run.len() < MAX_RUN {
+                    run.extend_from_slice(&data);
+                    continue;
+                }
+                self.medium.write(at, &run)?;
+                (at, run) = (offset, data);
             }
             self.medium.write(at, &run)?;
-            (at, run) = (offset, data);
         }
-        self.medium.write(at, &run)
+        waiting.failed = false;
+        Ok(())
     }
 
     /// Returns the medium after all writes.
@@ -163,8 +172,15 @@ mod tests {
         bytes
     }
 
-    #[derive(Debug, Default)]
-    struct CountedWrites(InMemoryBackend, Mutex<Vec<(u64, usize)>>);
+    /// Notes the writes, and refuses the one after this number of them.
+    #[derive(Debug)]
+    struct CountedWrites(InMemoryBackend, Mutex<Vec<(u64, usize)>>, usize);
+
+    fn counted(refused: usize) -> OrderedWrites<CountedWrites> {
+        let ordered = OrderedWrites::to(CountedWrites(InMemoryBackend::new(), Mutex::default(), refused));
+        ordered.set_len(64).unwrap();
+        ordered
+    }
 
     impl StorageBackend for CountedWrites {
         fn len(&self) -> io::Result<u64> {
@@ -180,21 +196,35 @@ mod tests {
             self.0.sync_data()
         }
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-            self.1.lock().unwrap().push((offset, data.len()));
+            let mut calls = self.1.lock().unwrap();
+            calls.push((offset, data.len()));
+            if calls.len() == self.2 + 1 {
+                return Err(io::Error::other("the medium is full"));
+            }
             self.0.write(offset, data)
         }
     }
 
     #[test]
     fn neighbours_are_written_at_once_before_a_sync() {
-        let ordered = OrderedWrites::to(CountedWrites::default());
-        ordered.set_len(64).unwrap();
+        let ordered = counted(10);
         for at in [32, 0, 48, 8] {
             ordered.write(at, &[1; 8]).unwrap();
         }
         assert_eq!(*ordered.medium.1.lock().unwrap(), []);
         ordered.sync_data().unwrap();
         assert_eq!(*ordered.medium.1.lock().unwrap(), [(0, 16), (32, 8), (48, 8)]);
+    }
+
+    /// A reader gets the error of a write, and the commit that waits for it must not succeed. The control: no write fails.
+    #[test]
+    fn sync_after_lost_writes_fails() {
+        for (refused, expected) in [(0, [false; 3]), (1, [true; 3])] {
+            let ordered = counted(refused);
+            ordered.write(0, &[1; 8]).unwrap();
+            let results = [ordered.read(32, &mut [0; 8]), ordered.sync_data(), ordered.close()];
+            assert_eq!(results.map(|result| result.is_ok()), expected);
+        }
     }
 
     proptest! {

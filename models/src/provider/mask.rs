@@ -8,6 +8,9 @@ use super::scrub::MASK;
 /// Minimum length of a hidden key. Local servers accept any word as a key, such as `ollama`, and answers may contain this word.
 const SHORTEST: usize = 8;
 
+/// Maximum bytes of a text that are held back. A longer key is shown in part while the answer is written.
+const MOST_HELD: usize = 128;
+
 fn secret(key: Option<&Key>) -> Option<&str> {
     key.map(Key::reveal).filter(|key| key.len() >= SHORTEST)
 }
@@ -65,8 +68,8 @@ fn escape(rest: &str) -> (char, usize) {
 
 /// Hides a key in a text that arrives in pieces.
 ///
-/// Holds back the end of the text, whatever it is: to hold back only a possible start of the key would tell a client that has a
-/// model write guesses how the key continues.
+/// Holds back the end of the text, whatever it is. If it held back only what may be the start of the key, a client that has a model
+/// write guesses would see how the key continues.
 #[derive(Clone, Default)]
 pub(super) struct MaskedStream {
     held: String,
@@ -94,6 +97,9 @@ impl MaskedStream {
         let shown = self.shown.min(text.len());
         self.shown = self.shown.saturating_sub(shown);
         text.drain(..shown);
+        let visible = self.held.floor_char_boundary(self.held.len().saturating_sub(MOST_HELD));
+        text.push_str(self.held.get(self.shown..visible).unwrap_or_default());
+        self.shown = self.shown.max(visible);
         text.into()
     }
 
@@ -153,6 +159,17 @@ mod tests {
             said.push_str(&stream.show_rest());
         }
         assert_eq!(said, "at sk-aab-sk[key] and more text");
+    }
+
+    /// With a long key, an answer would appear long after its model wrote it.
+    #[test]
+    fn text_is_held_back_up_to_a_number_of_bytes() {
+        let (key, mut stream) = (Key::new("k".repeat(300)), MaskedStream::default());
+        let said: Vec<usize> = (0..4).map(|_| stream.push(&"x".repeat(100), Some(&key)).len()).collect();
+        assert_eq!((said, stream.show_rest().len()), (vec![0, 72, 100, 100], MOST_HELD));
+        let pieces = [&*"k".repeat(200), &*"k".repeat(100), "."];
+        let said: String = pieces.iter().map(|piece| stream.push(piece, Some(&key)).into_owned()).collect();
+        assert_eq!(said + &stream.show_rest(), format!("{}{MASK}.", "k".repeat(72)));
     }
 
     /// A run joins an answer that was truncated with its continuation. The control: other continuations do not change.

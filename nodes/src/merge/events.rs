@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Uri, header};
@@ -12,7 +13,7 @@ use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
 use subtend_host::problem::{Problem, quote};
 use subtend_journal::postgres::nodes::Members;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{add_missing, add_partial_hint, unless_missing};
 use crate::gateway::{BufferedRequest, Gateway, no_owner};
@@ -71,7 +72,8 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
     if streams.is_empty() {
         return Err(missing.first().map_or_else(bad, |shard| no_owner(shard)));
     }
-    let merged = merged(streams, cursors).take_until(wait_until_one_returns(gateway.node(), missing.clone()));
+    let merged = merged(streams, cursors, gateway.node().times().heartbeat * 3);
+    let merged = merged.take_until(wait_until_one_returns(gateway.node(), missing.clone()));
     let mut response = Body::from_stream(merged.map(Ok::<_, Infallible>)).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     add_missing(&mut response, &missing);
@@ -98,9 +100,10 @@ fn wait_until_one_returns(node: &Node, missing: Vec<String>) -> BoxFuture<'stati
 
 /// Merges the frames of shards. Ends when one of their streams ends, as when a shard moves to another node: the client
 /// then reconnects with its last event id.
-fn merged(streams: Vec<(String, Body)>, cursors: Cursors) -> impl Stream<Item = Bytes> + Send {
+fn merged(streams: Vec<(String, Body)>, cursors: Cursors, stall: Duration) -> impl Stream<Item = Bytes> + Send {
     let turn = Arc::new(Mutex::new(()));
-    let pieces = stream::select_all(streams.into_iter().map(|(shard, body)| pieces(shard, body, Arc::clone(&turn))));
+    let pieces =
+        stream::select_all(streams.into_iter().map(|(shard, body)| pieces(shard, body, Arc::clone(&turn), stall)));
     stream::unfold((pieces, cursors, false), async |(mut pieces, mut cursors, in_frame)| {
         let (shard, piece) = pieces.next().await?;
         let piece = piece?;
@@ -110,8 +113,13 @@ fn merged(streams: Vec<(String, Body)>, cursors: Cursors) -> impl Stream<Item = 
 }
 
 /// Returns the frames of one shard, long ones in pieces, and `None` after the last one. A frame has the turn until its
-/// end is sent. So no frame of any size is in memory while the client reads nothing.
-fn pieces(shard: String, body: Body, turn: Arc<Mutex<()>>) -> BoxStream<'static, (String, Option<Vec<u8>>)> {
+/// end is sent. So no frame of any size is in memory while the client reads nothing. The stream ends if a frame stalls.
+fn pieces(
+    shard: String,
+    body: Body,
+    turn: Arc<Mutex<()>>,
+    stall: Duration,
+) -> BoxStream<'static, (String, Option<Vec<u8>>)> {
     let state = (body.into_data_stream(), Vec::new(), None);
     let pieces = stream::unfold(Some(state), move |open| {
         let turn = Arc::clone(&turn);
@@ -127,9 +135,12 @@ fn pieces(shard: String, body: Body, turn: Arc<Mutex<()>>) -> BoxStream<'static,
                     let held = (!buffer.ends_with(b"\n\n")).then_some(held);
                     return Some((Some(buffer), Some((body, rest, held))));
                 }
-                match body.next().await {
-                    Some(Ok(piece)) => buffer.extend_from_slice(&piece),
-                    Some(Err(_)) | None => return Some((None, None)),
+                // A shard that stops within a frame must not hold up the others.
+                let next =
+                    async { if held.is_some() { timeout(stall, body.next()).await } else { Ok(body.next().await) } };
+                match next.await {
+                    Ok(Some(Ok(piece))) => buffer.extend_from_slice(&piece),
+                    Ok(Some(Err(_)) | None) | Err(_) => return Some((None, None)),
                 }
             }
         }
@@ -232,7 +243,7 @@ mod tests {
             Body::from_stream(pieces.chain(stream::pending()).map(Ok::<_, Infallible>))
         };
         let streams = vec![("a".to_owned(), body("1")), ("b".to_owned(), body("2"))];
-        let mut merged = Box::pin(merged(streams, Cursors::default()));
+        let mut merged = Box::pin(merged(streams, Cursors::default(), Duration::from_secs(3)));
         let (mut text, mut unread) = (Vec::new(), 0);
         while text.len() < 2 << 20 {
             text.extend(merged.next().await.unwrap());
@@ -245,5 +256,18 @@ mod tests {
         let (first, second) = (frame("a=1") + &frame("a=1,b=2"), frame("b=2") + &frame("a=1,b=2"));
         let text = String::from_utf8(text).unwrap();
         assert!(text == first || text == second, "{} bytes", text.len());
+    }
+
+    /// A shard that stops within a large frame has the turn. The control: between frames it may be silent.
+    #[tokio::test(start_paused = true)]
+    async fn d4_stream_ends_if_a_shard_stops_within_a_frame() {
+        let body = |text: String| Body::from_stream(stream::iter([Ok::<_, Infallible>(text)]).chain(stream::pending()));
+        let silent = |text: &str| {
+            let stall = Duration::from_secs(3);
+            let streams = vec![("a".to_owned(), body(text.to_owned())), ("b".to_owned(), body(String::new()))];
+            timeout(stall * 2, merged(streams, Cursors::default(), stall).count())
+        };
+        assert!(silent("data: 1\nid: 1\n\n").await.is_err(), "the control");
+        assert_eq!(silent(&format!("data: {}", "x".repeat(PIECE_BYTES))).await, Ok(1));
     }
 }

@@ -9,7 +9,7 @@ use crate::ids::{SessionId, Text};
 use crate::outcome::Initiator;
 use crate::record::{MetadataSet, Record, SummarySet, TitleSet};
 use crate::title;
-use crate::values::{MAX_NESTING, check_metadata, nesting, parse_recorded};
+use crate::values::{check_metadata, parse_recorded};
 
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
 
@@ -73,9 +73,6 @@ fn merge_metadata(draft: &mut Draft<'_>, changes: &str, by: Initiator) -> Result
     }
     let metadata = Text::from(Value::Object(merged).to_string());
     check_metadata("the result", &metadata).map_err(|why| refused(&why))?;
-    if nesting(metadata.as_bytes()) > MAX_NESTING {
-        return Err(refused(&format!("it would nest more than {MAX_NESTING} arrays and objects")));
-    }
     draft.emit(Record::MetadataSet(Box::new(MetadataSet { metadata, by })));
     Ok(())
 }

@@ -66,3 +66,14 @@ async fn r9_wait_returns_when_held_output_is_due() {
         assert_eq!((&*shown, waited.as_millis()), (prompt, 500));
     }
 }
+
+/// What one stream holds back is shown before the later output of the other one.
+#[tokio::test(start_paused = true)]
+async fn r9_output_of_two_streams_keeps_its_order() {
+    let process = process();
+    for (stream, text) in [(0, "Listening\n"), (1, "warning: a deprecated option\n"), (0, "Ready\n")] {
+        process.push(stream, text.as_bytes());
+    }
+    process.record_end("ended".to_owned());
+    assert_eq!(process.tail(1_000).text, "Listening\nwarning: a deprecated option\nReady\n");
+}
