@@ -22,7 +22,7 @@
 //! covers the path alone, so that it never allows more than its pattern matches.
 //!
 //! A resource of `fs.*` that is not a normal relative path (empty, absolute, with an empty, `.` or `..` part, with NUL
-//! or `\\`) is denied, whatever the rules say.
+//! or `\\`, or of more than [`Authority::MAX_PATH_PARTS`]) is denied, whatever the rules say.
 
 mod below;
 mod deciding;

@@ -1,5 +1,6 @@
 //! Normalizes workspace paths.
 
+use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 
 use crate::result::ToolError;
@@ -32,7 +33,12 @@ pub fn resource(path: &str) -> Result<Text, ToolError> {
     if parts.peek().is_none() {
         return Ok(".".into());
     }
-    Ok(parts.collect::<Vec<_>>().join("/").into())
+    let parts: Vec<&str> = parts.collect();
+    let (count, limit) = (parts.len(), Authority::MAX_PATH_PARTS);
+    if count > limit {
+        return Err(ToolError::bad_args(format!("the path has {count} parts between `/`; the limit is {limit}")));
+    }
+    Ok(parts.join("/").into())
 }
 
 pub(crate) fn join(dir: &str, name: &str) -> String {
@@ -60,6 +66,11 @@ mod tests {
         }
         assert!(refused("/etc/passwd").message.contains("is absolute"));
         assert_eq!(refused("a\0b").message, "the path \"a\\0b\" contains NUL, which is invalid in file names");
+        assert_eq!(
+            resource(&"a/".repeat(257)).unwrap_err().message,
+            "the path has 257 parts between `/`; the limit is 256"
+        );
+        assert_eq!(resource(&"a/".repeat(256)).unwrap().len(), 511);
         assert_eq!(refused(&"a/".repeat(3000)).message, "the path has 6000 bytes; the limit is 4096");
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{Match, Ranked, Rule, RuleSet, Syntax, Verdict, pattern};
 
-/// Longest pattern that is compared exactly; longer ones count as overlapping with everything.
-const MAX_COMPARED: usize = 256;
+/// Largest product of the lengths of two patterns that are compared exactly; longer ones count as overlapping, because
+/// each pair of rules is compared.
+const MAX_COMPARED: usize = 8 << 10;
 
 impl RuleSet {
     /// Converts `rules`, in which the last match decides, to a set that never allows more. Also returns the rules whose
@@ -77,7 +78,7 @@ impl Rule {
 /// Returns whether both patterns match some text. In the patterns `*` matches any number of characters.
 fn patterns_overlap(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() > MAX_COMPARED || b.len() > MAX_COMPARED {
+    if a.len().saturating_mul(b.len()) > MAX_COMPARED {
         return true;
     }
     // `row[j]` is true if the rest of `a` overlaps with `b[j..]`.

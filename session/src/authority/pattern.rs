@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use super::Authority;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
     /// `*` matches any number of characters.
@@ -87,14 +89,25 @@ pub(super) fn matches(pattern: &str, text: &str, syntax: Syntax) -> bool {
     match syntax {
         _ if is_any(pattern, syntax) => true,
         Syntax::Plain => plain(pattern, text),
-        Syntax::Path => path(pattern, text),
+        Syntax::Path => {
+            let mut states = States::new(pattern);
+            names(text).all(|name| states.step(name)) && states.is_match
+        }
     }
 }
 
 /// Returns whether a path pattern matches the normal path `path`, or a directory above it.
 pub(super) fn covers(pattern: &str, path: &str) -> bool {
-    let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
-    std::iter::once(".").chain(above).chain(std::iter::once(path)).any(|at| matches(pattern, at, Syntax::Path))
+    if is_any(pattern, Syntax::Path) {
+        return true;
+    }
+    let mut states = States::new(pattern);
+    for name in names(path) {
+        if states.is_match || !states.step(name) {
+            return states.is_match;
+        }
+    }
+    states.is_match
 }
 
 pub(super) fn is_any(pattern: &str, syntax: Syntax) -> bool {
@@ -110,15 +123,8 @@ pub(super) fn may_match_below(pattern: &str, dir: &str) -> bool {
     if is_any(pattern, Syntax::Path) {
         return true;
     }
-    let mut wanted = parts(pattern);
-    for name in names(dir) {
-        match wanted.next() {
-            Some(SPAN) => return true,
-            Some(part) if plain(part, name) => {}
-            Some(_) | None => return false,
-        }
-    }
-    true
+    let mut states = States::new(pattern);
+    names(dir).all(|name| states.step(name))
 }
 
 /// Returns whether a path pattern surely matches everything at and below `dir`.
@@ -139,13 +145,27 @@ pub(super) fn key(pattern: &str, syntax: Syntax) -> &str {
     if is_any(pattern, syntax) { "*" } else { pattern }
 }
 
-/// Returns whether `path` is `.` or a normal relative path.
+/// Returns whether `path` is `.` or a normal relative path, of at most [`Authority::MAX_PATH_PARTS`].
 pub(super) fn is_normal(path: &str) -> bool {
     let normal_part = |part: &str| !matches!(part, "" | "." | "..");
-    path == "." || (!path.contains(['\0', '\\']) && path.split('/').all(normal_part))
+    let is_short = || path.split('/').nth(Authority::MAX_PATH_PARTS).is_none();
+    path == "." || (!path.contains(['\0', '\\']) && is_short() && path.split('/').all(normal_part))
+}
+
+/// Returns the number of parts of a path pattern.
+pub(super) fn count_parts(pattern: &str) -> usize {
+    parts(pattern).count()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of comparisons in this thread.
+    pub(super) static COMPARISONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 fn plain(pattern: &str, text: &str) -> bool {
+    #[cfg(test)]
+    COMPARISONS.set(COMPARISONS.get().saturating_add(1));
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -168,28 +188,37 @@ fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| *name != ".")
 }
 
-fn path(pattern: &str, text: &str) -> bool {
-    let (mut wanted, mut given) = (parts(pattern), parts(text));
-    let mut back = None;
-    loop {
-        let fits = match wanted.next() {
-            Some(SPAN) => {
-                back = Some((wanted.clone(), given.clone()));
-                continue;
-            }
-            Some(part) => given.next().is_some_and(|name| plain(part, name)),
-            None => match given.next() {
-                None => return true,
-                Some(_) => false,
-            },
-        };
-        if !fits {
-            // Only the last span needs to grow: if an earlier one grew, less would remain to match.
-            let Some((after_span, from)) = &mut back else { return false };
-            if from.next().is_none() {
-                return false;
-            }
-            (wanted, given) = (after_span.clone(), from.clone());
+/// The states of a path pattern in one pass over the names of a path, which also serves all directories above it. A match of
+/// each directory by itself would take time that grows with the cube of the depth.
+struct States<'a> {
+    /// The parts of the pattern, each with whether the parts before it match the names so far.
+    parts: Vec<(&'a str, bool)>,
+    /// Whether the whole pattern matches the names so far.
+    is_match: bool,
+}
+
+impl<'a> States<'a> {
+    fn new(pattern: &'a str) -> Self {
+        let mut is_match = true;
+        let parts = parts(pattern).map(|part| {
+            let state = (part, is_match);
+            is_match &= part == SPAN;
+            state
+        });
+        Self { parts: parts.collect(), is_match }
+    }
+
+    /// Adds a name. Returns whether the pattern may match the names so far, or a path below them.
+    fn step(&mut self, name: &str) -> bool {
+        let (mut fits, mut any) = (false, false);
+        for (part, state) in &mut self.parts {
+            let before = *state;
+            let is_span = *part == SPAN;
+            *state = fits || (before && is_span);
+            fits = if is_span { *state } else { before && plain(part, name) };
+            any |= *state;
         }
+        self.is_match = fits;
+        any || fits
     }
 }

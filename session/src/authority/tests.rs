@@ -7,6 +7,7 @@ use proptest::sample::select;
 
 use super::*;
 
+mod bounds;
 mod cases;
 mod deciding;
 

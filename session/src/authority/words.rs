@@ -1,6 +1,6 @@
 //! The written form of rules, with one parser for agent files, the command line and hosts.
 
-use crate::authority::{Rule, Verdict, pattern};
+use crate::authority::{Authority, Rule, Verdict, pattern};
 use crate::ids::Text;
 
 /// The actions that a written rule can name. A name follows an action that ends with `:`.
@@ -161,9 +161,9 @@ fn near(requested: &str) -> Option<&'static str> {
 }
 
 /// Returns a workspace path pattern without optional prefixes.
-fn path(pattern: &str) -> Result<&str, String> {
+fn path(resource: &str) -> Result<&str, String> {
     let relative = "paths are relative to the workspace";
-    let plain = pattern.trim_start_matches("./");
+    let plain = resource.trim_start_matches("./");
     if let Some(name) = placeholder(plain) {
         let rest = plain.rsplit_once(&*name).map_or("", |(_, rest)| rest.trim_start_matches('/'));
         let rest = if rest.is_empty() { "**" } else { rest };
@@ -194,6 +194,10 @@ fn path(pattern: &str) -> Result<&str, String> {
     }
     if plain.is_empty() {
         return Err("the pattern is empty".to_owned());
+    }
+    let (parts, limit) = (pattern::count_parts(plain), Authority::MAX_PATTERN_PARTS);
+    if parts > limit {
+        return Err(format!("the pattern has {parts} parts between `/`; the limit is {limit}"));
     }
     // A blank may follow `./`.
     if plain.trim_start() != plain {
