@@ -183,7 +183,11 @@ impl Worktrees {
             ));
         }
         let [base, theirs] = [0, 1].map(|ix| self.side(at, change, ix));
-        let (base, theirs) = (base?, theirs?);
+        let (Some(base), Some(theirs)) = (base?, theirs?) else {
+            return Ok(Err("has an attribute such as `working-tree-encoding` or `ident`, by which another text would be written than the \
+                           diff shows: run `subtend worktree keep`, then take it from the branch with git"
+                .to_owned()));
+        };
         let ours = match read_entry(target, path, MAX_FILE) {
             Ok(ours) => ours,
             Err(error) => return Ok(Err(format!("cannot be read in the workspace: {error}"))),
@@ -231,8 +235,9 @@ impl Worktrees {
         Ok(Ok(Some(MergeItem { path: path.to_owned(), before: ours.state, after: merged.state, content })))
     }
 
-    /// Returns a file of the base (0) or the tip (1), with the line endings of a working tree.
-    fn side(&self, at: &GitPlace, change: &RawChange, ix: usize) -> Result<PathState, WorktreeError> {
+    /// Returns a file of the base (0) or the tip (1), with the line endings of a working tree. Returns `None` if its attributes would change
+    /// more than line endings: the diff shows the text without attributes.
+    fn side(&self, at: &GitPlace, change: &RawChange, ix: usize) -> Result<Option<PathState>, WorktreeError> {
         let (mode, object) = (change.modes.get(ix), change.objects.get(ix));
         let (mode, object) = (mode.map_or("", String::as_str), object.map_or("", String::as_str));
         let file = |executable| {
@@ -240,18 +245,21 @@ impl Worktrees {
             path.push(&change.path);
             let args = ["cat-file".as_ref(), "--filters".as_ref(), path.as_os_str(), object.as_ref()];
             let bytes = self.git.run(at, &args)?;
-            Ok(PathState { state: FileState::File { hash: Hash::of(&bytes), executable }, bytes })
+            let shown = self.git.run(at, &["cat-file", "blob", object])?;
+            let is_shown = lines_without_ends(&bytes).eq(lines_without_ends(&shown));
+            Ok(is_shown.then(|| PathState { state: FileState::File { hash: Hash::of(&bytes), executable }, bytes }))
         };
+        let without_bytes = |state| Ok(Some(PathState { state, bytes: Vec::new() }));
         match mode {
-            "000000" => Ok(PathState { state: FileState::Absent, bytes: Vec::new() }),
+            "000000" => without_bytes(FileState::Absent),
             "100644" => file(false),
             "100755" => file(true),
             "120000" => {
                 let to = self.git.run(at, &["cat-file", "blob", object])?;
                 let to = String::from_utf8_lossy(&to).into_owned();
-                Ok(PathState { state: FileState::Link { to }, bytes: Vec::new() })
+                without_bytes(FileState::Link { to })
             }
-            _ => Ok(PathState { state: FileState::Other, bytes: Vec::new() }),
+            _ => without_bytes(FileState::Other),
         }
     }
 
@@ -289,6 +297,10 @@ fn apply_item(target: &Workspace, item: &MergeItem, (plan, temporary): (&Path, &
         prune(target.dir(), (parent, ""));
     }
     Ok(())
+}
+
+fn lines_without_ends(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
 }
 
 /// Returns whether a link may lead out of the tree. `..` after a name counts too: the name may be a link.

@@ -121,15 +121,22 @@ fn x14_git_does_not_follow_links_in_worktree_files() {
 
 #[test]
 fn x14_attributes_do_not_hide_text_from_a_diff() {
-    let scene = Repository::new();
-    let at = scene.open();
-    put(&at.join(".gitattributes"), "*.sh -diff\n*.py binary\n");
-    put(&at.join("x.sh"), "spoiled\n");
-    put(&at.join("x.py"), "spoiled\n");
-    let (changes, patch) = scene.worktrees.diff(id(SESSION)).unwrap();
-    let patch = String::from_utf8(patch).unwrap();
-    assert_eq!(patch.matches("+spoiled").count(), 2, "{patch}");
-    assert!(!changes.summary().contains("binary"), "{}", changes.summary());
+    for is_in_base in [false, true] {
+        let scene = Repository::new();
+        let attributes = "*.sh -diff\n*.py binary\n";
+        if is_in_base {
+            scene.file(".gitattributes", attributes);
+            scene.commit();
+        }
+        let at = scene.open();
+        put(&at.join(".gitattributes"), attributes);
+        put(&at.join("x.sh"), "spoiled\n");
+        put(&at.join("x.py"), "spoiled\n");
+        let (changes, patch) = scene.worktrees.diff(id(SESSION)).unwrap();
+        let patch = String::from_utf8(patch).unwrap();
+        assert_eq!(patch.matches("+spoiled").count(), 2, "{patch}");
+        assert!(!changes.summary().contains("binary"), "{}", changes.summary());
+    }
 }
 
 /// They are never shown to the user, so they must not change a merge. The control: plain git applies them.
@@ -152,6 +159,35 @@ fn x14_ignored_attributes_do_not_change_a_merge() {
         assert_ne!(followed.output().unwrap().stdout, SHOWN.as_bytes(), "{attributes}: the control");
         scene.worktrees.merge(id(SESSION), &changes.tip).unwrap();
         assert_eq!(fs::read_to_string(scene.repo().join("d/x.sh")).unwrap(), SHOWN, "{attributes}");
+    }
+}
+
+/// The attributes of the base apply, but only to line ends: a person saw the text without attributes, in which no command
+/// runs. The control: plain git writes another text.
+#[test]
+fn x14_text_that_attributes_change_is_not_merged() {
+    let attacks: [(&str, &[u8], &str); 3] = [
+        ("working-tree-encoding=ISO646-FR", b"echo \"a `touch PWNED`\"\n", "echo \"a \u{b5}touch PWNED\u{b5}\"\n"),
+        ("working-tree-encoding=UTF-16", b"\xff\xfea\0\n\0", "a\n"),
+        ("ident", b"# $Id$\n", "# $Id$\n"),
+    ];
+    // Not every system knows this encoding.
+    for (attributes, written, shown) in attacks.into_iter().skip(usize::from(!cfg!(target_os = "linux"))) {
+        let scene = Repository::new();
+        scene.file(".gitattributes", &format!("*.sh {attributes}\n"));
+        scene.commit();
+        let at = scene.open();
+        put(&at.join("d/x.sh"), "");
+        fs::write(at.join("d/x.sh"), written).unwrap();
+        let (changes, patch) = scene.worktrees.diff(id(SESSION)).unwrap();
+        assert!(String::from_utf8(patch).unwrap().contains(&format!("+{shown}")), "{attributes}");
+        let blob = format!("{}:d/x.sh", changes.tip);
+        let mut followed = Command::new("git");
+        let followed = followed.current_dir(scene.repo()).args(["cat-file", "--filters", &blob]).output().unwrap();
+        assert_ne!(followed.stdout, shown.as_bytes(), "{attributes}: the control");
+        let refused = scene.worktrees.merge(id(SESSION), &changes.tip).unwrap_err().to_string();
+        assert!(refused.contains("`d/x.sh` has an attribute such as `working-tree-encoding`"), "{refused}");
+        assert!(!scene.repo().join("d/x.sh").exists(), "{attributes}");
     }
 }
 
