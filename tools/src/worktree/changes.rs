@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use subtend_session::ids::{SessionId, Text};
 
-use super::git::GitPlace;
+use super::git::{GitPlace, split_paths};
 use super::make::reference;
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot};
 use crate::escape::on_one_line;
@@ -17,6 +17,8 @@ use crate::escape::on_one_line;
 const MAX_BYTES: u64 = 2 << 30;
 /// Maximum number of changed files, which git adds after each run of the session.
 pub(super) const MAX_FILES: usize = 50_000;
+/// Maximum number of changed files of all runs.
+const MAX_ALL_FILES: usize = 4 * MAX_FILES;
 /// Maximum bytes of the paths of changed files.
 const MAX_PATH_BYTES: usize = 8 << 20;
 /// Maximum number of files that a summary names.
@@ -136,6 +138,10 @@ impl Worktrees {
         let args = ["diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"];
         let args = [&args[..], &["--no-commit-id", &entry.base, &tip]].concat();
         let out = self.git.run(at, &args)?;
+        let count = out.iter().filter(|byte| **byte == 0).count();
+        if count > MAX_ALL_FILES {
+            return Err(WorktreeError::TooMany { files: count, tree: self.path(entry.session) });
+        }
         let files = out.split(|byte| *byte == 0).filter(|line| !line.is_empty()).map(|line| {
             let line = String::from_utf8_lossy(line);
             let mut parts = line.splitn(3, '\t');
@@ -156,21 +162,21 @@ impl Worktrees {
 
     fn ignored_files(&self, entry: &WorktreeEntry) -> Result<(Vec<String>, usize), WorktreeError> {
         let kinds = ["--others", "--ignored", "--directory", "--no-empty-directory"];
-        let paths = self.list_files((entry, &self.files_place(entry)?), &kinds)?;
+        let (paths, count) = self.list_files((entry, &self.files_place(entry)?), &kinds, MAX_IGNORED)?;
         let in_workspace = |path: &Vec<u8>| {
             let path = String::from_utf8_lossy(path);
             path.strip_prefix(&entry.prefix).unwrap_or(&path).to_owned()
         };
-        let more = paths.len().saturating_sub(MAX_IGNORED);
-        Ok((paths.iter().take(MAX_IGNORED).map(in_workspace).collect(), more))
+        Ok((paths.iter().map(in_workspace).collect(), count.saturating_sub(paths.len())))
     }
 
-    /// Runs `git ls-files` for a worktree, with the ignore rules of its repository.
+    /// Runs `git ls-files` for a worktree, with the ignore rules of its repository. Returns at most `most` files, and the number of all.
     fn list_files(
         &self,
         (entry, files): (&WorktreeEntry, &GitPlace),
         kinds: &[&str],
-    ) -> Result<BTreeSet<Vec<u8>>, WorktreeError> {
+        most: usize,
+    ) -> Result<(BTreeSet<Vec<u8>>, usize), WorktreeError> {
         let mut list: Vec<String> =
             ["ls-files", "-z", "--exclude-standard"].iter().chain(kinds).map(|&arg| arg.to_owned()).collect();
         let excluded = entry.repository.join("info/exclude");
@@ -182,8 +188,7 @@ impl Worktrees {
             }
             (Err(_), _) => {}
         }
-        let out = self.git.run(files, &list)?;
-        Ok(out.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect())
+        Ok(split_paths(&self.git.run(files, &list)?, most))
     }
 
     /// Checks that git lists all files that are not ignored: an omitted file would be lost with the worktree.
@@ -215,11 +220,11 @@ impl Worktrees {
     fn commit(&self, entry: &WorktreeEntry) -> Result<String, WorktreeError> {
         self.unlock(entry)?;
         let files = self.files_place(entry)?;
-        let paths = self.list_files((entry, &files), &["--modified", "--deleted", "--others"])?;
+        let (paths, count) = self.list_files((entry, &files), &["--modified", "--deleted", "--others"], MAX_FILES)?;
         self.check_complete(entry, &files, &paths)?;
         let bytes = paths.iter().map(Vec::len).fold(0, usize::saturating_add);
-        if paths.len() > MAX_FILES || bytes > MAX_PATH_BYTES {
-            return Err(WorktreeError::TooMany { files: paths.len(), tree: self.path(entry.session) });
+        if count > MAX_FILES || bytes > MAX_PATH_BYTES {
+            return Err(WorktreeError::TooMany { files: count, tree: self.path(entry.session) });
         }
         self.step("add")?;
         self.add_files(&files, &self.staging_dir(entry), &paths, MAX_BYTES)?;

@@ -348,6 +348,22 @@ fn verb<A: AsRef<OsStr>>(args: &[A]) -> String {
     verb.unwrap_or_default().into_owned()
 }
 
+/// Splits a list of git that ends each path with NUL. Returns at most `most` paths, and the number of all: a path in git's output may take
+/// 2 bytes, but many times as much in a set. Git lists a path twice in a row that is in two states.
+pub(super) fn split_paths(out: &[u8], most: usize) -> (BTreeSet<Vec<u8>>, usize) {
+    let (mut paths, mut count, mut last) = (BTreeSet::new(), 0_usize, [].as_slice());
+    for path in out.split(|byte| *byte == 0) {
+        if path.is_empty() || std::mem::replace(&mut last, path) == path {
+            continue;
+        }
+        if count < most {
+            paths.insert(path.to_vec());
+        }
+        count = count.saturating_add(1);
+    }
+    (paths, count)
+}
+
 #[cfg(unix)]
 pub(super) fn os(bytes: &[u8]) -> Result<OsString, WorktreeError> {
     Ok(std::os::unix::ffi::OsStrExt::from_bytes(bytes)).map(|name: &OsStr| name.to_owned())

@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 
 use subtend_session::ids::Hash;
 
-use super::git::{GitPlace, GitReach, os};
+use super::git::{GitPlace, GitReach, os, split_paths};
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_exists};
 use crate::escape::on_one_line;
 
 const MAX_FILES: usize = 50_000;
+/// Maximum number of lines of git about the files. A file has at most three: it is in the index, deleted and modified.
+const MAX_LINES: usize = 3 * MAX_FILES;
 /// Maximum bytes of the files in a snapshot.
 const MAX_BYTES: u64 = 1 << 30;
 /// The commit of the latest snapshot.
@@ -63,8 +65,10 @@ impl Worktrees {
         let at = snapshot_place(&repository, workspace);
         let list = |kinds: &[&str]| {
             let out = self.git.run(&at, &[&["ls-files", "-z", "--exclude-standard"], kinds].concat())?;
-            let lines = out.split(|byte| *byte == 0).filter(|line| !line.is_empty()).map(<[u8]>::to_vec);
-            Ok::<_, WorktreeError>(lines.collect::<BTreeSet<_>>())
+            match split_paths(&out, MAX_LINES) {
+                (lines, count) if count <= MAX_LINES => Ok(lines),
+                (_, files) => Err(WorktreeError::TooMuch { workspace: workspace.into(), files, mebibytes: 0 }),
+            }
         };
         // Remove files of an earlier snapshot that are now ignored.
         let ignored: Vec<Vec<u8>> = list(&["--cached", "--ignored"])?.into_iter().collect();

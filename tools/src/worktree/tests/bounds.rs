@@ -1,7 +1,10 @@
 //! Files in such numbers, or with such names, that they must not be taken.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::worktree::changes::MAX_FILES;
+use crate::worktree::git::split_paths;
 
 /// Git adds the files after each run, and its work grows with their number. The control: as many ignored files.
 #[test]
@@ -17,6 +20,16 @@ fn x14_too_many_changed_files_are_refused() {
     let changes = scene.worktrees.changes(id(SESSION)).unwrap();
     let files: Vec<&str> = changes.files.iter().map(|file| &*file.path).collect();
     assert_eq!((files, changes.ignored), (vec![".gitignore"], vec!["d/".to_owned()]));
+}
+
+/// A path takes many times as much memory in a set as in the output of git. The control: a list of the maximum length.
+#[test]
+fn x14_list_of_git_is_counted_before_it_is_built() {
+    let set = |paths: &[&[u8]]| paths.iter().map(|path| path.to_vec()).collect::<BTreeSet<_>>();
+    let list = b"a\0b\0b\0c\0d\0";
+    assert_eq!(split_paths(list, 2), (set(&[b"a", b"b"]), 4));
+    assert_eq!(split_paths(list, 4), (set(&[b"a", b"b", b"c", b"d"]), 4));
+    assert_eq!(split_paths(b"", 4), (set(&[]), 0));
 }
 
 /// A file system that ignores case opens such a file as one that configures agents. The control: other names.
