@@ -53,6 +53,7 @@ fn texts_of_workspace_tools_match_their_snapshot() {
                     json!({"path": ""}),
                     json!({"path": "a\u{0}b"}),
                     json!({"path": "a/".repeat(3_000)}),
+                    json!({"path": "a/".repeat(257)}),
                     json!({}),
                 ],
             ),
