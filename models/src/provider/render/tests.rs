@@ -1,8 +1,10 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use subtend_session::ids::{AttemptNo, CallId, Seq, SessionId, Text, TurnNo};
 use subtend_session::record::{Prompt, ToolCall};
 use subtend_session::settings::Settings;
+use tokio::time::Instant;
 
 use super::notice::{Form, TOOL};
 use super::turns::{Call, Outcome};
@@ -98,6 +100,40 @@ fn call_ids_are_made_unique_and_valid() {
         matched,
         ids.iter().zip(["r0", "r1", "r2", "r3", "r4", "r5", "r6"]).map(|(a, b)| (*a, b)).collect::<Vec<_>>()
     );
+}
+
+/// Maximum time of rendering in a test. A quadratic one takes at least three times as long.
+const LINEAR: Duration = Duration::from_secs(3);
+
+/// A server takes the ids that would be generated next. The control: without such ids.
+#[test]
+fn ids_taken_in_advance_do_not_slow_rendering() {
+    const CALLS: usize = 10_000;
+    let render = |taken: &dyn Fn(usize) -> String| {
+        let ids = (0..2 * CALLS).map(|n| if n < CALLS { taken(n) } else { String::new() });
+        let calls: Vec<ToolCall> = ids.map(|id| tool_call(&id, "{}")).collect();
+        let begun = Instant::now();
+        let turns = turns(&[user("go"), answer(None, &calls)]);
+        let [_, Turn::Assistant { calls, .. }, _] = turns.as_slice() else { panic!("{}", turns.len()) };
+        (calls.last().unwrap().id.clone(), begun.elapsed())
+    };
+    let (last, free) = render(&|n| format!("other_{n}"));
+    assert_eq!(last, format!("call_{}", 2 * CALLS - 1));
+    let (last, attacked) = render(&|n| format!("call_{}", CALLS + n));
+    assert_eq!(last, format!("call_{}", 3 * CALLS - 1));
+    assert!(free < LINEAR && attacked < LINEAR, "{attacked:?}, {free:?} without the attack");
+}
+
+/// Merging copied the earlier answers each time.
+#[test]
+fn many_consecutive_answers_are_merged_in_linear_time() {
+    const ANSWERS: usize = 50_000;
+    let part = "x".repeat(200);
+    let merged = assistant_turn(Some(&vec![part.as_str(); ANSWERS].join("\n\n")), &[]);
+    let messages: Vec<Message> = [user("go")].into_iter().chain(vec![answer(Some(&part), &[]); ANSWERS]).collect();
+    let begun = Instant::now();
+    assert_eq!(turns(&messages)[1], merged);
+    assert!(begun.elapsed() < LINEAR, "{:?}", begun.elapsed());
 }
 
 #[test]

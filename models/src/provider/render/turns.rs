@@ -52,7 +52,7 @@ pub(super) struct Outcome {
 
 /// Converts `messages`, with notices in `form`.
 pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
-    let mut order = TurnOrder { turns: Vec::new(), open: Vec::new(), ids: BTreeSet::new(), values: 0 };
+    let mut order = TurnOrder { turns: Vec::new(), open: Vec::new(), ids: BTreeSet::new(), next_id: 0, values: 0 };
     for message in messages {
         match message {
             Message::User { text, .. } | Message::Prompt { text } => order.user(text),
@@ -89,6 +89,8 @@ struct TurnOrder {
     turns: Vec<Turn>,
     open: Vec<OpenCall>,
     ids: BTreeSet<String>,
+    /// Number of the next generated id. It never decreases: a server that takes ids in advance would make the search quadratic.
+    next_id: usize,
     values: usize,
 }
 
@@ -137,10 +139,10 @@ impl TurnOrder {
         match self.turns.last_mut() {
             // Merge two consecutive answers. The first one has no calls.
             Some(Turn::Assistant { text: before, kept: reasoned, calls: made }) => {
-                *before = match (before.take(), text) {
-                    (Some(before), Some(text)) => Some(format!("{before}\n\n{text}")),
-                    (before, text) => before.or(text),
-                };
+                match (&mut *before, text) {
+                    (Some(before), Some(text)) => before.extend(["\n\n", &text]),
+                    (before, text) => *before = before.take().or(text),
+                }
                 *reasoned = kept.or(reasoned.take());
                 made.extend(calls);
             }
@@ -210,13 +212,13 @@ impl TurnOrder {
         if sendable && self.ids.insert(given.to_owned()) {
             return given.to_owned();
         }
-        let mut number = self.ids.len();
+        self.next_id = self.next_id.max(self.ids.len());
         loop {
-            let id = format!("call_{number}");
+            let id = format!("call_{}", self.next_id);
+            self.next_id = self.next_id.saturating_add(1);
             if self.ids.insert(id.clone()) {
                 return id;
             }
-            number = number.saturating_add(1);
         }
     }
 }
