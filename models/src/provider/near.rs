@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use subtend_session::values::parse_foreign;
 
 use super::body;
 use super::client::Client;
@@ -10,7 +11,7 @@ use super::client::Client;
 /// Time limit for the list of models, which only improves an error message.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of the list.
-const MAX_BYTES: usize = 4 * 1024 * 1024;
+const MAX_BYTES: usize = 1 << 20;
 const MAX_SUGGESTIONS: usize = 3;
 
 /// Returns `; did you mean …?`, or an empty text without similar names.
@@ -41,7 +42,7 @@ struct ModelEntry {
 }
 
 fn names(list: &[u8]) -> Option<Vec<String>> {
-    let Listing { data, models } = serde_json::from_slice(list).ok()?;
+    let Listing { data, models } = parse_foreign(list).ok()?;
     let names = data.or(models)?.into_iter().filter_map(|listed| listed.id.or(listed.name));
     Some(names.map(|name| name.strip_prefix("models/").map_or(name.clone(), str::to_owned)).collect())
 }
@@ -62,6 +63,8 @@ fn nearest(requested: &str, names: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use subtend_session::values::MAX_VALUES;
+
     use super::*;
 
     #[test]
@@ -73,6 +76,16 @@ mod tests {
             assert_eq!(all(list).as_deref(), Some("a b"), "{list}");
         }
         assert_eq!(["{}", "[]", "x", r#"{"data":{}}"#].map(all), [None, None, None, None]);
+    }
+
+    /// Each empty entry takes 48 bytes of memory. The control: half of the entries.
+    #[test]
+    fn model_list_with_too_many_values_is_not_parsed() {
+        let count = |entries: usize| {
+            let list = format!(r#"{{"data":[{}{{}}]}}"#, r#"{"id":"a"},"#.repeat(entries));
+            names(list.as_bytes()).map(|names| names.len())
+        };
+        assert_eq!([count(MAX_VALUES / 3), count(MAX_VALUES / 6)], [None, Some(MAX_VALUES / 6)]);
     }
 
     #[test]

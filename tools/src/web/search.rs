@@ -12,7 +12,7 @@ use serde_json::Value;
 use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
-use subtend_session::values::has_too_many;
+use subtend_session::values::parse_foreign;
 
 use super::address::{self, harmless_url};
 use super::client::{WebAnswer, WebClient, accept_header};
@@ -165,11 +165,10 @@ impl Searcher {
                 ..ToolError::failed(format!("the search engine `{host}` answered {status}"))
             });
         };
-        if has_too_many(page.text.as_bytes()) {
-            return Err(ToolError::failed(format!("the search engine `{host}` answered with too many values")));
-        }
-        let answer: Value = serde_json::from_str(&page.text)
-            .map_err(|_| ToolError::failed(format!("the search engine `{host}` sent an answer that is not JSON")))?;
+        let answer: Value = parse_foreign(page.text.as_bytes()).map_err(|_| {
+            let why = format!("the search engine `{host}` sent an answer that is not JSON, or has too many values");
+            ToolError::failed(why)
+        })?;
         let found = results(&answer).ok_or_else(|| {
             ToolError::failed(format!("the search engine `{host}` answered without a list of results"))
         })?;

@@ -5,6 +5,7 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 use subtend_session::outcome::ModelFail;
+use subtend_session::values::parse_foreign;
 
 use super::{Fault, classify};
 use crate::provider::client::Client;
@@ -48,7 +49,7 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
         );
         return Fault::new(ModelFail::InvalidRequest, text);
     }
-    let json = serde_json::from_str::<Value>(body).unwrap_or(Value::Null);
+    let json = parse_foreign::<Value>(body.as_bytes()).unwrap_or(Value::Null);
     let mut fault = classify(Some(status), &json, Some(body));
     let wording = if fault.text.is_empty() { String::new() } else { format!(": {}", fault.text) };
     fault.text = match (fault.kind, &client.key, client.key_name()) {
