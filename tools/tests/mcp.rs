@@ -14,6 +14,7 @@ use subtend_tools::registry::{Classified, LiveTools as _};
 use subtend_tools::tool::{Progress, ToolOutput};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 
 use super::scene;
@@ -968,6 +969,92 @@ async fn server_that_requires_oauth_is_refused_with_advice() {
     let transport = ServerTransport::Http { url, headers: BTreeMap::new() };
     let scene = ServerScene::of(vec![ServerConfig { transport, ..config("fake", "") }]).await;
     assert!(scene.down().starts_with("it requires authorization (OAuth)"), "{}", scene.down());
+}
+
+/// A server over HTTP that does not end the stream of a call, and answers no cancel. The channels receive each cancel and each closed stream.
+async fn endless_http_server() -> (ServerConfig, [UnboundedReceiver<()>; 2]) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let ([cancelled, closed], received) = {
+        let ((a, x), (b, y)) = (unbounded_channel(), unbounded_channel());
+        ([a, b], [x, y])
+    };
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (cancelled, closed) = (cancelled.clone(), closed.clone());
+            tokio::spawn(async move {
+                let (mut request, mut piece) = (Vec::new(), [0; 4096]);
+                let message = loop {
+                    let read = stream.read(&mut piece).await.unwrap_or(0);
+                    request.extend_from_slice(&piece[..read]);
+                    let text = String::from_utf8_lossy(&request);
+                    let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+                    match body.map(|body| serde_json::from_str::<Value>(&body)) {
+                        Some(Ok(message)) => break message,
+                        _ if read == 0 || !text.starts_with("POST") => return,
+                        _ => {}
+                    }
+                };
+                let result = match message["method"].as_str().unwrap_or_default() {
+                    "initialize" => json!({
+                        "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                        "serverInfo": {"name": "endless", "version": "1"}
+                    }),
+                    "tools/list" => json!({"tools": [{"name": "hang", "inputSchema": {"type": "object"}}]}),
+                    "tools/call" => {
+                        let head =
+                            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: ";
+                        stream.write_all(head.as_bytes()).await.unwrap();
+                        _ = stream.read(&mut piece).await;
+                        _ = closed.send(());
+                        return;
+                    }
+                    "notifications/cancelled" => {
+                        _ = cancelled.send(());
+                        return std::future::pending().await;
+                    }
+                    _ => Value::Null,
+                };
+                let id = &message["id"];
+                let body = match &result {
+                    Value::Null if id.is_null() => String::new(),
+                    Value::Null => {
+                        json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32_601, "message": "no"}}).to_string()
+                    }
+                    result => json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string(),
+                };
+                let status = if body.is_empty() { "202 Accepted" } else { "200 OK" };
+                let head = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
+                let answer = format!("HTTP/1.1 {status}\r\n{head}\r\nConnection: close\r\n\r\n{body}");
+                _ = stream.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    let transport = ServerTransport::Http { url, headers: BTreeMap::new() };
+    (ServerConfig { transport, timeout: Some(Duration::from_millis(200)), ..config("fake", "") }, received)
+}
+
+/// The library sends one cancel after another, and keeps the stream of each ended call until its cancel is answered or has timed out. The
+/// control: until the time limit, which gives a server time for the cancel, the streams stay open.
+#[tokio::test]
+async fn unanswered_cancels_do_not_keep_streams() {
+    const CALLS: usize = 6;
+    let (server, [mut cancelled, mut closed]) = endless_http_server().await;
+    let scene = ServerScene::of(vec![server]).await;
+    for _ in 0..CALLS {
+        assert_eq!(scene.call("hang", json!({})).await.unwrap_err().kind, ToolErrorKind::Limit);
+    }
+    cancelled.recv().await.unwrap();
+    assert!(closed.try_recv().is_err());
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::time::resume();
+    let all_closed = async {
+        for _ in 0..CALLS {
+            closed.recv().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(15), all_closed).await.unwrap();
 }
 
 /// Returns the error of a server that answers each request with `bytes` of JSON.

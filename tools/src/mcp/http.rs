@@ -22,6 +22,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::{Sse, SseStream};
 use subtend_session::values::{MAX_VALUES, has_too_many};
 use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::http::hosts::is_local;
@@ -33,6 +34,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_MESSAGE: usize = 4 << 20;
 /// Maximum bytes of one response.
 const MAX_RESPONSE: usize = 1 << 20;
+/// Maximum number of open streams of a connection.
+const MAX_STREAMS: usize = 256;
+/// Maximum bytes that the open streams of a connection hold: for each, those of its largest message. The parser keeps that memory.
+const MAX_HELD: usize = 16 << 20;
 /// Capacity of each of the two message queues.
 const QUEUE_CAPACITY: usize = 1;
 /// Maximum rate at which a stream is read.
@@ -71,7 +76,8 @@ pub(super) fn transport(
     config.channel_buffer_capacity = QUEUE_CAPACITY;
     let http = client(url).map_err(|error| error.to_string())?;
     // The manager adds and renews the token of a login.
-    let client = AuthClient::new(CountedClient { http, opened: Arc::default() }, manager);
+    let client =
+        AuthClient::new(CountedClient { http, opened: Arc::default(), budget: StreamBudget::default() }, manager);
     let thread = ServerThread::start()?;
     // The transport spawns its tasks on the current runtime.
     let entered = thread.handle().map(Handle::enter);
@@ -100,6 +106,30 @@ pub(super) struct CountedClient {
     http: reqwest::Client,
     /// Times at which streams were opened within [`REOPEN_WINDOW`].
     opened: Arc<Mutex<VecDeque<Instant>>>,
+    budget: StreamBudget,
+}
+
+/// The streams and bytes that a connection may still hold. Otherwise a server could open streams without end, each with a long unfinished message.
+#[derive(Clone)]
+struct StreamBudget {
+    streams: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+}
+
+impl Default for StreamBudget {
+    fn default() -> Self {
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Self { streams: semaphore(MAX_STREAMS), bytes: semaphore(MAX_HELD) }
+    }
+}
+
+impl StreamBudget {
+    /// Adds a stream. The drop of the returned value gives back what the stream holds.
+    fn open(&self) -> Option<OpenMessage> {
+        let stream = Arc::clone(&self.streams).try_acquire_owned().ok()?;
+        let held = Arc::clone(&self.bytes).try_acquire_many_owned(0).ok()?;
+        Some(OpenMessage { bytes: 0, is_at_line_start: false, is_after_cr: false, held, _stream: stream })
+    }
 }
 
 type SseEvents = BoxStream<'static, Result<Sse, SseError>>;
@@ -124,15 +154,18 @@ impl CountedClient {
 }
 
 /// The unfinished message of a stream. A blank line ends the message; CR LF, LF or CR ends a line.
-#[derive(Default)]
 struct OpenMessage {
     bytes: usize,
     is_at_line_start: bool,
     is_after_cr: bool,
+    /// Bytes of the largest message so far.
+    held: OwnedSemaphorePermit,
+    _stream: OwnedSemaphorePermit,
 }
 
 impl OpenMessage {
     fn add(&mut self, chunk: &[u8], most: usize) -> io::Result<()> {
+        let mut largest = self.held.num_permits();
         for byte in chunk {
             if std::mem::replace(&mut self.is_after_cr, *byte == b'\r') && *byte == b'\n' {
                 continue;
@@ -142,15 +175,24 @@ impl OpenMessage {
             if self.bytes > most {
                 return Err(io::Error::other(format!("it sent a message of more than {most} bytes")));
             }
+            largest = largest.max(self.bytes);
             self.is_at_line_start = ends_line;
         }
+        let more = u32::try_from(largest.saturating_sub(self.held.num_permits())).unwrap_or(u32::MAX);
+        let more = Arc::clone(self.held.semaphore())
+            .try_acquire_many_owned(more)
+            .map_err(|_| io::Error::other(format!("its open streams hold messages of more than {MAX_HELD} bytes")))?;
+        self.held.merge(more);
         Ok(())
     }
 }
 
 /// Reads a stream at a bounded rate, because its comments may be endless. Fails at a message of more than `most` bytes.
-fn paced<D: AsRef<[u8]>>(chunks: impl Stream<Item = io::Result<D>>, most: usize) -> impl Stream<Item = io::Result<D>> {
-    let mut open = OpenMessage::default();
+fn paced<D: AsRef<[u8]>>(
+    chunks: impl Stream<Item = io::Result<D>>,
+    mut open: OpenMessage,
+    most: usize,
+) -> impl Stream<Item = io::Result<D>> {
     chunks.then(move |chunk| {
         let checked = chunk.and_then(|chunk| open.add(chunk.as_ref(), most).map(|()| chunk));
         async move {
@@ -161,12 +203,15 @@ fn paced<D: AsRef<[u8]>>(chunks: impl Stream<Item = io::Result<D>>, most: usize)
     })
 }
 
-fn events(response: Response, most: usize) -> SseEvents {
+fn events(response: Response, budget: &StreamBudget, most: usize) -> Result<SseEvents, HttpFault> {
+    let too_many =
+        || HttpFault::UnexpectedServerResponse(format!("it has more than {MAX_STREAMS} open streams").into());
+    let open = budget.open().ok_or_else(too_many)?;
     let chunks = try_unfold(response, |mut response| async move {
         let chunk = response.chunk().await.map_err(io::Error::other)?;
         Ok::<_, io::Error>(chunk.map(|chunk| (chunk, response)))
     });
-    limit_values(SseStream::from_bytes_stream(paced(chunks, most)).boxed())
+    Ok(limit_values(SseStream::from_bytes_stream(paced(chunks, open, most)).boxed()))
 }
 
 fn with_headers(
@@ -185,7 +230,9 @@ fn with_headers(
 
 fn limit_values(events: SseEvents) -> SseEvents {
     let check = |event: Result<Sse, SseError>| {
-        let event = event?;
+        let mut event = event?;
+        // The library keeps the latest id to reopen the stream, and a header contains it.
+        event.id = event.id.filter(|id| id.len() <= super::client::MAX_ID);
         if event.data.as_ref().is_some_and(|data| has_too_many(data.as_bytes())) {
             let why = format!("it sent a message of more than {MAX_VALUES} JSON values");
             return Err(SseError::Body(Box::new(io::Error::other(why))));
@@ -224,7 +271,7 @@ impl StreamableHttpClient for CountedClient {
         let request = self.http.post(&*uri).header(CONTENT_TYPE, "application/json");
         let request = with_headers(request, (session.as_deref(), None), auth.as_deref(), headers);
         let response = request.body(serde_json::to_vec(&message)?).send().await.map_err(HttpFault::Client)?;
-        answer::answer(response, &message, session.is_some(), limits).await
+        answer::answer(response, &message, (session.is_some(), limits), &self.budget).await
     }
 
     async fn delete_session(
@@ -258,8 +305,6 @@ impl StreamableHttpClient for CountedClient {
         most: usize,
     ) -> Result<SseEvents, HttpFault> {
         tokio::time::sleep(self.pause()).await;
-        // The server chooses the id, and a header contains it.
-        let last = last.filter(|last| last.len() <= super::client::MAX_ID);
         let named = (session.as_deref(), last.as_deref());
         let request = with_headers(self.http.get(&*uri), named, auth.as_deref(), headers.clone());
         let response = request.send().await.map_err(HttpFault::Client)?;
@@ -273,7 +318,7 @@ impl StreamableHttpClient for CountedClient {
             let stream = self.http.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most);
             return stream.await.and_then(|_| Err(HttpFault::UnexpectedContentType(None)));
         }
-        Ok(events(response, most))
+        events(response, &self.budget, most)
     }
 }
 
@@ -286,7 +331,8 @@ mod tests {
     /// Without it, a stream that ends at once is reopened a thousand times a second. The control: one after a pause.
     #[tokio::test(start_paused = true)]
     async fn streams_are_opened_at_a_bounded_rate() {
-        let counted = CountedClient { http: client("http://localhost").unwrap(), opened: Arc::default() };
+        let http = client("http://localhost").unwrap();
+        let counted = CountedClient { http, opened: Arc::default(), budget: StreamBudget::default() };
         let pauses: Vec<u64> = (0..=FAST_REOPENS).map(|_| counted.pause().as_secs()).collect();
         assert_eq!((&pauses[..3], pauses[FAST_REOPENS - 1], pauses[FAST_REOPENS]), (&[0, 1, 1][..], 1, 15));
         tokio::time::sleep(REOPEN_WINDOW + REOPEN_DELAY).await;
@@ -298,7 +344,8 @@ mod tests {
     async fn endless_comments_are_read_at_a_bounded_rate() {
         let read = async |bytes: usize| {
             let chunks = iter((0..100_000).map(|_| Ok(": x\n\n".repeat(bytes / 5))));
-            let read = paced(chunks, MAX_MESSAGE).take_until(tokio::time::sleep(Duration::from_secs(10)));
+            let read = paced(chunks, StreamBudget::default().open().unwrap(), MAX_MESSAGE)
+                .take_until(tokio::time::sleep(Duration::from_secs(10)));
             read.filter(|chunk| std::future::ready(chunk.is_ok())).count().await
         };
         let (small, large) = (read(5).await, read(80_000).await);
@@ -311,7 +358,10 @@ mod tests {
     async fn endless_message_of_a_stream_is_refused() {
         let read = async |part: &'static str| {
             let chunks = iter((0..3).map(|_| Ok(part)));
-            paced(chunks, 10).map(|chunk| chunk.is_ok()).collect::<Vec<_>>().await
+            paced(chunks, StreamBudget::default().open().unwrap(), 10)
+                .map(|chunk| chunk.is_ok())
+                .collect::<Vec<_>>()
+                .await
         };
         assert_eq!(read("data: \n").await, [true, false, false]);
         for ended in ["data\n\n", "data\r\n\r\n", "data\r\r", "data\n\r", "\ndata\r\n\r"] {
@@ -319,6 +369,38 @@ mod tests {
         }
         // CR LF is one line end, also across chunks.
         assert_eq!(read("\ndata\r").await, [true, false, false]);
+    }
+
+    /// Each open stream holds an unfinished message, and the parser keeps the memory of a finished one. The control: streams that were dropped.
+    #[tokio::test]
+    async fn open_streams_of_a_connection_are_bounded() {
+        let budget = StreamBudget::default();
+        let line = format!("{}\n", "x".repeat(MAX_MESSAGE - 1));
+        for end in ["", "\n"] {
+            let read =
+                |open: &mut OpenMessage| open.add(line.as_bytes(), MAX_MESSAGE).map_err(|error| error.to_string());
+            let mut open: Vec<OpenMessage> = (0..MAX_STREAMS).map(|_| budget.open().unwrap()).collect();
+            assert!(budget.open().is_none());
+            let (last, others) = open.split_last_mut().unwrap();
+            for open in others.iter_mut().take(MAX_HELD / MAX_MESSAGE) {
+                assert_eq!((read(open), open.add(end.as_bytes(), MAX_MESSAGE).is_ok()), (Ok(()), true));
+            }
+            assert!(read(last).unwrap_err().contains("more than 16777216 bytes"));
+            drop(open);
+            assert_eq!(read(&mut budget.open().unwrap()), Ok(()));
+        }
+    }
+
+    /// The library would keep the id of a stream that it reopens. The control: a shorter id.
+    #[tokio::test]
+    async fn long_id_of_an_event_is_dropped() {
+        let id = async |bytes: usize| {
+            let event = Sse::default().id("x".repeat(bytes));
+            let read = limit_values(iter([Ok(event)]).boxed()).next().await.unwrap().unwrap();
+            read.id.map(|id| id.len())
+        };
+        let most = crate::mcp::client::MAX_ID;
+        assert_eq!((id(most).await, id(most + 1).await), (Some(most), None));
     }
 
     /// Without the limit, a queue of such messages takes gigabytes. The control: a message with half of the values is accepted.

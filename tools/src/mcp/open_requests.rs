@@ -14,7 +14,7 @@ use rmcp::model::{
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, MAX_ID, is_long};
@@ -26,6 +26,9 @@ const MAX_OPEN: usize = 256;
 const MAX_CANCELLED: usize = 1_024;
 /// Time limit for closing a transport, because writing to a pipe that the server does not read blocks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time limit for sending a cancel. Until it is sent, the library keeps the stream of the cancelled call. Over HTTP, cancels wait for each other.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 const WRONG_ANSWER: &str = "it answered a request that is not open: with a wrong id, or for the second time";
 
@@ -169,6 +172,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let mut is_cancel = false;
         let answered = match &item {
             JsonRpcMessage::Response(response) => Some(response.id.clone()),
             JsonRpcMessage::Error(error) => error.id.clone(),
@@ -181,6 +185,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                     && let Some(id) = &cancelled.params.request_id
                 {
                     self.sent.cancel(id);
+                    is_cancel = true;
                 }
                 None
             }
@@ -195,6 +200,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                 biased;
                 () = ended.cancelled() => Ok(()),
                 done = sent => done,
+                () = sleep(CANCEL_TIMEOUT), if is_cancel => Ok(()),
             };
             if let Some(id) = &answered {
                 open.mark_sent(id);

@@ -11,9 +11,9 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpResponseLimits,
 };
 
-use subtend_session::values::{MAX_VALUES, has_too_many};
+use subtend_session::values::parse_foreign;
 
-use super::{HttpFault, events};
+use super::{HttpFault, StreamBudget, events};
 use crate::bounded::shorten;
 
 const EVENTS: &str = "text/event-stream";
@@ -25,8 +25,8 @@ const MAX_PREVIEW: usize = 256;
 pub(super) async fn answer(
     response: Response,
     message: &ClientJsonRpcMessage,
-    is_in_session: bool,
-    limits: StreamableHttpResponseLimits,
+    (is_in_session, limits): (bool, StreamableHttpResponseLimits),
+    budget: &StreamBudget,
 ) -> Result<StreamableHttpPostResponse, HttpFault> {
     let status = response.status();
     if let Some(fault) = challenge(&response) {
@@ -49,14 +49,15 @@ pub(super) async fn answer(
     let session = session(response.headers());
     // The library keeps each stream open, without a limit on their number. A server could cause messages without end, such as answers to pings.
     if is_request && is_of(response.headers(), EVENTS) {
-        return Ok(StreamableHttpPostResponse::Sse(events(response, limits.max_sse_event_size), session));
+        return events(response, budget, limits.max_sse_event_size)
+            .map(|events| StreamableHttpPostResponse::Sse(events, session));
     }
     if is_of(response.headers(), JSON) {
         let (body, is_whole) = read(response, limits.max_json_response_size).await.map_err(HttpFault::Client)?;
         if !is_whole {
             return Err(HttpFault::ResponseBodyTooLarge { max_size: limits.max_json_response_size });
         }
-        return match parse(&body) {
+        return match parse_foreign(&body) {
             Ok(answered) => Ok(StreamableHttpPostResponse::Json(answered, session)),
             Err(_) if !is_request => Ok(StreamableHttpPostResponse::Accepted),
             Err(error) => {
@@ -113,7 +114,7 @@ async fn refusal(
         |_| "<failed to read response body>".to_owned(),
         |(body, _)| String::from_utf8_lossy(&body).into_owned(),
     );
-    let error = match parse(body.as_bytes()) {
+    let error = match parse_foreign(body.as_bytes()) {
         Ok(ServerJsonRpcMessage::Error(error)) if can_hold_error => Some(error),
         Ok(_) | Err(_) => None,
     };
@@ -135,14 +136,6 @@ async fn refusal(
         None if is_temporary => of_status(),
         None => Err(HttpFault::UnexpectedServerResponse(format!("HTTP {status}: {body}").into())),
     }
-}
-
-/// Parses a message, unless its tree of values would take too much memory.
-fn parse(body: &[u8]) -> serde_json::Result<ServerJsonRpcMessage> {
-    if has_too_many(body) {
-        return Err(serde::de::Error::custom(format!("it has more than {MAX_VALUES} JSON values")));
-    }
-    serde_json::from_slice(body)
 }
 
 /// Reads at most `most` bytes of a body. The flag is true if they are the whole body.
@@ -185,6 +178,7 @@ mod tests {
     use reqwest::Body;
     use rmcp::model::{ClientResult, EmptyResult, PingRequest, RequestId};
     use serde_json::{Value, json};
+    use subtend_session::values::MAX_VALUES;
 
     use super::super::{MAX_MESSAGE, MAX_RESPONSE};
     use super::*;
@@ -224,7 +218,7 @@ mod tests {
         let attacks: [&str; 4] = [": x\n\n", ": x\r\r", "\n\n\n\n", "\r"];
         for attack in attacks {
             let (response, read) = endless(attack);
-            let answered = answer(response, &ping(), true, limits()).await.unwrap();
+            let answered = answer(response, &ping(), (true, limits()), &StreamBudget::default()).await.unwrap();
             let StreamableHttpPostResponse::Sse(events, None) = answered else { panic!("{attack:?}: {answered:?}") };
             assert_eq!(events.take_until(tokio::time::sleep(LIFETIME)).count().await, 0, "{attack:?}");
             let read = read.load(Ordering::Relaxed);
@@ -242,7 +236,7 @@ mod tests {
         let pong = ClientJsonRpcMessage::response(ClientResult::EmptyResult(EmptyResult {}), RequestId::Number(1));
         for (message, is_kept) in [(pong, false), (ping(), true)] {
             let (response, _) = endless("data: x");
-            let answered = answer(response, &message, true, limits()).await.unwrap();
+            let answered = answer(response, &message, (true, limits()), &StreamBudget::default()).await.unwrap();
             assert_eq!(matches!(answered, StreamableHttpPostResponse::Sse(..)), is_kept, "{answered:?}");
             assert_eq!(matches!(answered, StreamableHttpPostResponse::Accepted), !is_kept, "{answered:?}");
         }
@@ -256,7 +250,7 @@ mod tests {
             let body = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":1,"message":"","data":[{data}0]}}}}"#);
             let mut limits = limits();
             limits.max_json_response_size = MAX_RESPONSE;
-            answer(respond(status, JSON, body), &ping(), true, limits).await.is_err()
+            answer(respond(status, JSON, body), &ping(), (true, limits), &StreamBudget::default()).await.is_err()
         };
         for status in [200, 400] {
             assert_eq!([refused(status, MAX_VALUES).await, refused(status, MAX_VALUES / 2).await], [true, false]);
@@ -282,7 +276,10 @@ mod tests {
             (503, "text/html", &refused, true, "HttpStatus(HttpStatusError { status: 503, retry_after: None })"),
         ];
         for (status, kind, body, is_in_session, expected) in cases {
-            let answered = answer(respond(status, kind, body.to_string()), &ping(), is_in_session, limits()).await;
+            let answered = {
+                let response = respond(status, kind, body.to_string());
+                answer(response, &ping(), (is_in_session, limits()), &StreamBudget::default()).await
+            };
             let found = match answered {
                 Ok(answered) => format!("{answered:?}"),
                 Err(fault) => format!("{fault:?}"),
