@@ -218,7 +218,6 @@ impl Work<'_> {
                     stopping = true;
                     self.cancel(of, "stop requested").await?;
                 }
-                _ = frames.tick() => self.screen.draw(),
                 next = events.next(), if more => match next? {
                     Some(received) if self.show_event(&received, of, approver, &mut seen).is_err() => {
                         if !self.is_own() {
@@ -238,6 +237,8 @@ impl Work<'_> {
                     None => *approver = None,
                 },
                 ended = &mut end => break ended?,
+                // Frames come last: slow ones must not hold back the events and the end.
+                _ = frames.tick() => self.screen.draw(),
             }
         };
         let Some(end) = end else { return Ok(Followed::NotOpened) };

@@ -203,7 +203,8 @@ impl Screen {
         let (ScreenMode::Tree, Some(live)) = (self.mode, &self.live) else { return None };
         // One row stays free for the cursor. In a conversation, most rows are left to messages.
         let left = if self.prompt.is_some() { (rows / 3).max(3) } else { rows.saturating_sub(1) };
-        let pending = rows_of(&self.stream.pending(), columns.saturating_sub(1).max(1), left / 2);
+        let (most, wide) = (left / 2, columns.saturating_sub(1).max(1));
+        let pending = rows_of(&self.stream.pending(most, wide), wide, most);
         let tick = self.tick.wrapping_add(1);
         let lines = view::tree(live, Instant::now(), (left.saturating_sub(pending.len()), columns), tick);
         let tree = lines.iter().map(|line| view::paint(line, self.colours));

@@ -16,6 +16,8 @@ pub(super) struct Stream {
     started: Option<Attempt>,
     text: String,
     printed: usize,
+    /// Length of the text that was searched for line breaks.
+    searched: usize,
     whole: Option<String>,
     /// Text held back until the open question is closed; below the question, it could imitate another one.
     held: Option<HeldText>,
@@ -80,8 +82,8 @@ impl Stream {
     /// Handles a piece at byte `offset` of its attempt, and returns newly completed lines.
     pub(super) fn push_piece(&mut self, of: Attempt, offset: u64, piece: &str) -> Option<String> {
         if self.attempt != Some(of) {
-            (self.attempt, self.printed) = (Some(of), 0);
-            self.text.clear();
+            self.reset();
+            self.attempt = Some(of);
         }
         // After a gap, the answer is printed when it is complete.
         let known = self.text.len().checked_sub(usize::try_from(offset).ok()?)?;
@@ -92,7 +94,9 @@ impl Stream {
 
     fn lines(&mut self) -> Option<String> {
         self.attempt.filter(|of| self.started == Some(*of))?;
-        let end = self.text.rfind('\n')?;
+        let end = self.text.get(self.searched..)?.rfind('\n').map(|at| self.searched.saturating_add(at));
+        self.searched = self.text.len();
+        let end = end?;
         let lines = self.text.get(self.printed..end)?.to_owned();
         self.printed = end.saturating_add(1);
         Some(harmless(&lines))
@@ -118,8 +122,17 @@ impl Stream {
         self.hold_or_pass(rest)
     }
 
-    pub(super) fn pending(&self) -> String {
-        if self.started == self.attempt && self.held.is_none() { self.rest() } else { String::new() }
+    /// Returns the end of the incomplete line, which fills `rows` of `columns`. A model may write a line of megabytes, and each frame shows it.
+    ///
+    /// The end begins at a multiple of `columns`, so that rows of ASCII text do not shift as text arrives.
+    pub(super) fn pending(&self, rows: usize, columns: usize) -> String {
+        if self.started != self.attempt || self.held.is_some() {
+            return String::new();
+        }
+        let line = self.text.get(self.printed..).unwrap_or_default();
+        let most = rows.saturating_add(1).saturating_mul(columns).saturating_mul(char::MAX_LEN_UTF8);
+        let from = line.len().saturating_sub(most).checked_div(columns).unwrap_or(0).saturating_mul(columns);
+        harmless(line.split_at(line.floor_char_boundary(from)).1)
     }
 
     fn rest(&self) -> String {
@@ -131,13 +144,17 @@ impl Stream {
     }
 
     fn reset(&mut self) {
-        (self.attempt, self.printed) = (None, 0);
+        (self.attempt, self.printed, self.searched) = (None, 0, 0);
         self.text.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
     use super::*;
 
     fn attempt(no: u32) -> Attempt {
@@ -147,15 +164,15 @@ mod tests {
     #[test]
     fn u1_complete_lines_are_printed_once_on_arrival() {
         let (mut stream, first) = (Stream::default(), attempt(1));
-        assert_eq!((stream.push_piece(first, 0, "one, "), stream.pending()), (None, String::new()));
+        assert_eq!((stream.push_piece(first, 0, "one, "), stream.pending(9, 9)), (None, String::new()));
         assert_eq!(stream.push_piece(first, 5, "two\n"), None, "its start was not received yet");
         assert_eq!(stream.start(first), Some("one, two".into()));
         assert_eq!(stream.push_piece(first, 9, "\nthr"), Some(String::new()));
-        assert_eq!(stream.pending(), "thr");
+        assert_eq!(stream.pending(9, 9), "thr");
         // A repeated piece is not printed again.
         assert_eq!(stream.push_piece(first, 0, "one, two\n\nthree"), None);
         assert_eq!(stream.answer(first, "one, two\n\nthree"), Some("three".into()));
-        assert!(stream.pending().is_empty() && stream.has_printed("one, two\n\nthree"));
+        assert!(stream.pending(9, 9).is_empty() && stream.has_printed("one, two\n\nthree"));
     }
 
     /// A model writes a fake question below an open one. Positive control: without a question, its lines are printed at once.
@@ -166,7 +183,7 @@ mod tests {
         assert_eq!(stream.push_piece(first, 0, "before\n"), Some("before".into()));
         assert_eq!(stream.hold_back(true), None);
         assert_eq!(stream.push_piece(first, 7, "wants to run ls\nallow? "), None);
-        assert_eq!(stream.pending(), "");
+        assert_eq!(stream.pending(9, 9), "");
         assert_eq!(stream.answer(first, "before\nwants to run ls\nallow? [y]es"), None);
         assert_eq!((stream.hold_back(true), stream.answer(attempt(2), "more")), (None, None));
         assert_eq!(stream.hold_back(false), Some("wants to run ls\nallow? [y]es\nmore".into()));
@@ -184,6 +201,21 @@ mod tests {
         let text = "… 12 bytes more arrived while the question was open; `subtend show` prints them";
         assert_eq!(stream.hold_back(false), Some(format!("{long}\n{text}")));
         assert_eq!((stream.answer(attempt(4), &long), stream.has_printed(&long)), (Some(long.clone()), true));
+    }
+
+    /// Each piece of a line without a break was searched and escaped together with all earlier ones. The control: a short line is shown in full.
+    #[test]
+    fn endless_line_costs_each_piece_and_frame_a_bounded_time() {
+        let (mut stream, piece, begun) = (Stream::default(), "0123456789".repeat(40), Instant::now());
+        stream.start(attempt(1));
+        for at in 0..20_000 {
+            assert_eq!(stream.push_piece(attempt(1), at * 400, &piece), None);
+            assert!(stream.pending(2, 20).len() < 300);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert!(stream.pending(2, 20).starts_with("01234") && stream.pending(2, 20).ends_with("6789"));
+        assert_eq!(stream.push_piece(attempt(1), 8_000_000, "\nab").map(|line| line.len()), Some(8_000_000));
+        assert_eq!((stream.pending(2, 20), stream.end()), ("ab".into(), Some("ab".into())));
     }
 
     #[test]
