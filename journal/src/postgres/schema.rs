@@ -1,8 +1,9 @@
 //! Schema and its migrations: numbered, forward only, applied by one process at a time.
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, GenericClient};
 
 use super::ServerFailure;
+use crate::error::EngineError;
 
 /// Migrations by version, from 1. Released migrations must not be changed.
 const MIGRATIONS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
@@ -13,14 +14,46 @@ const LOCK: i64 = 0x5375_6274_656e_6401;
 /// The newest version supported by this build.
 pub(super) const LATEST_VERSION: u64 = MIGRATIONS.len() as u64;
 
-/// Reads the current catalogue. `to_regclass` uses a cache that a lock does not refresh.
-const EXISTS: &str =
-    "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'subtend' AND tablename = 'migration')";
 const VERSION: &str = "SELECT coalesce(max(version), 0) FROM subtend.migration";
+const SCHEMA: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'subtend')";
+/// Returns whether the schema has tables, and a part of it that belongs to a role that is not trusted: this role could read and change the
+/// sessions, and triggers of it run with the rights of the current one. Trusted are the current role, roles that it is a member of, the owner
+/// of the database, and superusers. `pg_has_role` would trust each role if the current one is a superuser.
+const PARTS: &str = "WITH RECURSIVE trusted(oid) AS ( \
+        SELECT oid FROM pg_roles WHERE rolname = current_user \
+        UNION SELECT roleid FROM pg_auth_members JOIN trusted ON member = trusted.oid \
+    ), relation AS ( \
+        SELECT c.oid, relname, relowner FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = 'subtend' \
+    ), part(name, owner) AS ( \
+        SELECT 'the schema subtend', nspowner FROM pg_namespace WHERE nspname = 'subtend' \
+        UNION ALL SELECT format('the relation subtend.%I', relname), relowner FROM relation \
+        UNION ALL SELECT format('the trigger %I of subtend.%I', tgname, relname), proowner \
+            FROM relation JOIN pg_trigger ON tgrelid = relation.oid JOIN pg_proc p ON p.oid = tgfoid \
+    ), foreign_part AS ( \
+        SELECT name, rolname::text AS owner FROM part JOIN pg_roles r ON r.oid = owner \
+        WHERE NOT rolsuper AND owner NOT IN (SELECT oid FROM trusted) \
+            AND owner NOT IN (SELECT datdba FROM pg_database WHERE datname = current_database()) \
+        ORDER BY name DESC LIMIT 1 \
+    ) SELECT EXISTS (SELECT FROM relation WHERE relname = 'migration'), name, owner, current_user::text \
+    FROM (SELECT) one LEFT JOIN foreign_part ON true";
 
-/// Returns the version of the schema, or 0 without a schema.
-pub(super) async fn version(client: &Client) -> Result<u64, tokio_postgres::Error> {
-    if !client.query_one(EXISTS, &[]).await?.try_get::<_, bool>(0)? {
+/// Returns whether the schema has tables, from the current catalogue. Refuses a schema of which a part belongs to a role that is not trusted.
+/// Both come from one snapshot, so that no other role makes the tables in between.
+async fn has_own_tables(client: &impl GenericClient) -> Result<bool, ServerFailure> {
+    let row = client.query_one(PARTS, &[]).await?;
+    let (part, owner): (Option<String>, Option<String>) = (row.try_get(1)?, row.try_get(2)?);
+    let Some((part, owner)) = part.zip(owner) else { return Ok(row.try_get(0)?) };
+    let user: String = row.try_get(3)?;
+    let why = format!(
+        "{part} belongs to the role {owner}, which may read and change the sessions. Drop it if {user} did not expect it; otherwise give it to \
+         {user}, or make {user} a member of {owner}"
+    );
+    Err(ServerFailure::Engine(EngineError::Store { what: "cannot use the schema", why }))
+}
+
+/// Returns the version of the schema, or 0 without a schema. Refuses a schema that another role may have planted.
+pub(super) async fn version(client: &impl GenericClient) -> Result<u64, ServerFailure> {
+    if !has_own_tables(client).await? {
         return Ok(0);
     }
     let version: i32 = client.query_one(VERSION, &[]).await?.try_get(0)?;
@@ -37,9 +70,14 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), ServerFailure> {
     // Runs in one transaction, so that a crash leaves either the old or the new version.
     let change = client.transaction().await?;
     change.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
-    let exists: bool = change.query_one(EXISTS, &[]).await?.try_get(0)?;
-    let found: i32 = if exists { change.query_one(VERSION, &[]).await?.try_get(0)? } else { 0 };
-    for (sql, version) in MIGRATIONS.iter().zip(1_i32..).filter(|(_, version)| *version > found) {
+    // An operator may have made the schema for a role that may not. If another role makes it now, this fails.
+    if !change.query_one(SCHEMA, &[]).await?.try_get::<_, bool>(0)? {
+        change.batch_execute("CREATE SCHEMA subtend").await?;
+    }
+    let found = version(&change).await?;
+    for (sql, version) in
+        MIGRATIONS.iter().zip(1_i32..).filter(|(_, version)| u64::from(version.unsigned_abs()) > found)
+    {
         change.batch_execute(sql).await?;
         let by = env!("CARGO_PKG_VERSION");
         change.execute("INSERT INTO subtend.migration (version, by) VALUES ($1, $2)", &[&version, &by]).await?;

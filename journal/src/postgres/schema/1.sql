@@ -1,6 +1,5 @@
 -- A shard is a store: one row of `shard`, and rows of the tables below that start with its number. Keys and values are those of every
 -- engine that stores bytes (see rows.rs), so that a row has one meaning, one order and one checksum wherever it is.
-CREATE SCHEMA IF NOT EXISTS subtend;
 CREATE TABLE subtend.migration (
     version int PRIMARY KEY,
     by text NOT NULL,

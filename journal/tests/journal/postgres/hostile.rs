@@ -1,10 +1,11 @@
 //! Other roles of the database, and records that clients made large.
 
 use subtend_journal::postgres::nodes::Registry;
+use subtend_journal::postgres::{Postgres, ShardAddress};
 use uuid::Uuid;
 
 use super::journal;
-use super::server::Server;
+use super::server::{Server, target};
 use crate::exporting::{memory, write};
 use crate::scene::*;
 
@@ -24,6 +25,63 @@ async fn d1_operators_of_other_roles_are_not_called() {
     assert_eq!(server.sql(&format!("SELECT {time_ms}")), "7");
     let found = registry.members().await.unwrap().time_ms;
     assert!(found > 1_700_000_000_000, "{found}");
+}
+
+/// Returns the address for a role that is not a superuser.
+fn as_role(server: &Server, role: &str) -> ShardAddress {
+    let address = server.address().replace("postgres://subtend:", &format!("postgres://{role}:"));
+    target(&format!("{address}&shard=a"))
+}
+
+/// A role that may create schemas makes that of the sessions, or parts of it, before the host or afterwards. The controls: schemas of the
+/// host's role, of the owner of the database, of a superuser, and of a group that the role is a member of.
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_schema_of_another_role_is_refused() {
+    let server = Server::start(&[]);
+    server.sql(
+        "CREATE ROLE other; CREATE ROLE admin; CREATE ROLE app LOGIN PASSWORD 's3cret@word'; CREATE ROLE team ROLE app",
+    );
+    server.sql("ALTER DATABASE agents OWNER TO admin; GRANT CREATE ON DATABASE agents TO app, other, team");
+    let addresses = [as_role(&server, "app"), server.target("shard=a")];
+    let [app, _] = &addresses;
+    let reset = "DROP SCHEMA IF EXISTS subtend CASCADE";
+    let function = "CREATE FUNCTION public.planted() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'";
+    server.sql(&format!("GRANT CREATE ON SCHEMA public TO other; SET ROLE other; {function}"));
+    let open_to_all = "CREATE SCHEMA subtend; GRANT ALL ON SCHEMA subtend TO PUBLIC";
+    let tables = "CREATE TABLE subtend.migration AS SELECT 2 AS version; GRANT ALL ON subtend.migration TO PUBLIC";
+    for (sql, part) in [
+        (format!("SET ROLE other; {open_to_all}; {tables}"), "the schema subtend"),
+        (format!("SET ROLE other; {open_to_all}"), "the schema subtend"),
+        (format!("{open_to_all}; SET ROLE other; {tables}"), "the relation subtend.migration"),
+        (format!("{open_to_all}; SET ROLE other; CREATE VIEW subtend.log AS SELECT 1"), "the relation subtend.log"),
+    ] {
+        server.sql(&format!("{reset}; {sql}"));
+        assert_refused(&addresses, part);
+    }
+    server.sql(reset);
+    drop(journal(app));
+    let trigger =
+        "CREATE TRIGGER planted BEFORE INSERT ON subtend.shard FOR EACH ROW EXECUTE FUNCTION public.planted()";
+    let grant = "GRANT USAGE ON SCHEMA subtend TO other; GRANT TRIGGER ON subtend.shard TO other";
+    server.sql(&format!("{grant}; SET ROLE other; {trigger}"));
+    assert_refused(&addresses, "the trigger planted of subtend.shard");
+    for owner in ["app", "admin", "subtend", "team"] {
+        let grant = "GRANT ALL ON SCHEMA subtend TO app";
+        server.sql(&format!("{reset}; CREATE SCHEMA subtend AUTHORIZATION {owner}; {grant}"));
+        drop(journal(app));
+        assert_eq!(server.sql("SELECT count(*) FROM subtend.secret"), "1", "{owner}");
+    }
+}
+
+fn assert_refused(addresses: &[ShardAddress], part: &str) {
+    for address in addresses {
+        for refused in
+            [Postgres::open(address).err(), Postgres::open_to_read(address).err(), Postgres::exists(address).err()]
+        {
+            let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains(&format!("{part} belongs to the role other")), "{part}: {refused}");
+        }
+    }
 }
 
 /// A part of a scan has up to 256 frames, which are in memory together. The control: small frames come in one part.
