@@ -1,7 +1,7 @@
 //! The log: appends to the journal and notifies subscribers.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend_journal::{AppendError, Batch, Frame, Journal, ReadError};
 use subtend_session::effect::NewSession;
@@ -9,18 +9,23 @@ use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{self, Stamp};
 use subtend_session::place::Place;
 use subtend_session::record::Record;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 
 use crate::observe::counters::Counters;
 use crate::observe::publisher::{self, Publisher, ShownRecords};
 use crate::observe::streams::Ends;
 
 const MAX_PATH: usize = 256;
+/// Maximum number of sessions that handles and activations read at a time.
+const CONCURRENT_READS: usize = 4;
 
 pub(crate) struct Log {
     pub(crate) journal: Journal,
     pub(crate) events: Publisher,
     defs: Mutex<HashSet<Hash>>,
     counters: Mutex<Counters>,
+    pub(crate) reads: Arc<Semaphore>,
 }
 
 impl Log {
@@ -30,6 +35,30 @@ impl Log {
             journal,
             defs: Mutex::default(),
             counters: Mutex::default(),
+            reads: Arc::new(Semaphore::new(CONCURRENT_READS)),
+        }
+    }
+
+    /// Runs a read of a whole session or of all heads. A few run at a time, off the threads of the runtime, so that they delay no other task.
+    pub(crate) async fn read_whole<T: Send + 'static>(&self, read: impl FnOnce(&Journal) -> T + Send + 'static) -> T {
+        // The semaphore is never closed. The read keeps its permit if the caller is dropped.
+        let permit = Arc::clone(&self.reads).acquire_owned().await;
+        let journal = self.journal.clone();
+        let read = move || {
+            let _permit = permit;
+            read(&journal)
+        };
+        // A simulation has one thread, and virtual time that does not pass while another thread is busy.
+        if Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
+            return read();
+        }
+        match tokio::task::spawn_blocking(read).await {
+            Ok(read) => read,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The tokio runtime was shut down, so the caller is about to be dropped too.
+                Err(_) => std::future::pending().await,
+            },
         }
     }
 
@@ -118,5 +147,52 @@ impl Log {
             let Record::SessionCreated(created) = stored.record else { return None };
             Some(created.place)
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use subtend_journal::Options;
+    use subtend_journal::memory::Memory;
+
+    use super::*;
+
+    /// Each read lasts until another task of the runtime's only thread ends it. The control: the last one waits for a permit.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn whole_reads_delay_no_other_task() {
+        let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
+        let log = Arc::new(Log::new(journal, 8));
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let ended = Arc::new(Mutex::new(ended));
+        let reads: Vec<_> = (0..=CONCURRENT_READS)
+            .map(|_| {
+                let (log, ended, begin) = (Arc::clone(&log), Arc::clone(&ended), begin.clone());
+                tokio::spawn(async move {
+                    log.read_whole(move |_| {
+                        begin.send(()).expect("the test waits");
+                        ended.lock().expect("no panic").recv_timeout(Duration::from_secs(20))
+                    })
+                    .await
+                })
+            })
+            .collect();
+        let other = tokio::spawn(async move {
+            for _ in 0..CONCURRENT_READS {
+                begun.recv().await.expect("a read");
+            }
+            let waits = begun.try_recv().is_err();
+            for _ in 0..=CONCURRENT_READS {
+                end.send(()).expect("a read waits");
+            }
+            begun.recv().await.expect("the last read");
+            waits
+        });
+        assert!(other.await.expect("it ran"));
+        for read in reads {
+            assert_eq!(read.await.expect("it ran"), Ok(()));
+        }
     }
 }

@@ -261,7 +261,10 @@ impl Host {
         let made = match &mut *keyed {
             Some(made) => made,
             none => {
-                let keyed = journal.heads()?.into_iter().filter(|(id, _)| id.0.get_version_num() == 8);
+                let keyed = reads::to_end(async { journal.heads() })
+                    .await?
+                    .into_iter()
+                    .filter(|(id, _)| id.0.get_version_num() == 8);
                 let ids = keyed.map(|(id, _)| (key_half(id), id)).collect();
                 none.insert(SessionsByKey { ids, ..SessionsByKey::default() })
             }
@@ -296,7 +299,11 @@ impl Host {
     /// # Errors
     /// [`Problem`] `session_not_found`, `session_deleted`, `ambiguous_session`, or an error of the journal.
     pub async fn session(&self, name: &str) -> Result<SessionHandle, Problem> {
-        let found = self.runtime().find(name).await?;
+        let found = match name.trim().parse::<SessionId>() {
+            Ok(_) => self.runtime().find(name).await?,
+            // Other names are looked up among all sessions.
+            Err(_) => self.reads().read_session(self.runtime().find(name)).await??,
+        };
         let handle = found.ok_or_else(|| Problem::no_session(name))?;
         match self.runtime().journal().head(handle.id())? {
             Some(head) if head.deleted => Err(Problem::deleted(handle.id())),

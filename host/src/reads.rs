@@ -3,6 +3,7 @@
 //! A view or a list may fold thousands of records in one go, which would delay runs, approvals and other clients.
 //! Permits limit how many reads run at a time.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +14,7 @@ use axum::http::{Extensions, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::block_in_place;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
@@ -25,6 +26,8 @@ use crate::shared_by_key::SharedByKey;
 
 /// Maximum number of concurrent reads of live views and event streams.
 const LIVE_READS: usize = 2;
+/// Maximum number of concurrent exports.
+const EXPORTS: usize = 8;
 const READ_THREAD: &str = "subtend-reads";
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -48,6 +51,8 @@ struct Permits {
     store: Semaphore,
     /// For live views and event streams.
     live: Semaphore,
+    /// For exports, each of which occupies a thread until its client has read it.
+    export: Arc<Semaphore>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,19 +63,19 @@ enum ReadKind {
 }
 
 impl Permits {
-    fn new([session, store, live]: [usize; 3]) -> Self {
+    fn new([session, store, live, export]: [usize; 4]) -> Self {
         let (session, store, live) = (Semaphore::new(session), Semaphore::new(store), Semaphore::new(live));
-        Self { session, store, live }
+        Self { session, store, live, export: Arc::new(Semaphore::new(export)) }
     }
 
     fn of_all() -> Self {
-        Self::new([4, 2, LIVE_READS])
+        Self::new([4, 2, LIVE_READS, EXPORTS])
     }
 
     fn for_sender(sender: ReadSender) -> Self {
         match sender {
             ReadSender::Host | ReadSender::Socket => Self::of_all(),
-            ReadSender::Named(_) => Self::new([2, 1, 1]),
+            ReadSender::Named(_) => Self::new([2, 1, 1, EXPORTS / 2]),
         }
     }
 
@@ -96,6 +101,13 @@ impl Default for ReadPermits {
     fn default() -> Self {
         Self { all: Permits::of_all(), by: SharedByKey::default(), threads: StreamThreads(OnceLock::new()) }
     }
+}
+
+/// A permit of an export, for as long as it writes.
+pub(crate) struct ExportPermit {
+    _permits: [OwnedSemaphorePermit; 2],
+    /// Kept, so that later exports of the sender share its permits.
+    _own: Arc<Permits>,
 }
 
 /// The threads that read for event streams. They start with the first read and end when idle.
@@ -126,6 +138,8 @@ impl Drop for StreamThreads {
 
 tokio::task_local! {
     static SENDER: ReadSender;
+    /// Set while a request holds a permit. A read within its read needs no other, for which both could wait endlessly.
+    static HOLDS_PERMIT: ();
 }
 
 pub(crate) fn sender() -> ReadSender {
@@ -250,11 +264,32 @@ impl ReadPermits {
         }
     }
 
+    /// Returns a permit for an export of the sender of the request.
+    ///
+    /// # Errors
+    /// `busy` if too many exports are in progress.
+    pub(crate) fn begin_export(&self) -> Result<ExportPermit, Problem> {
+        let own = self.for_sender(sender());
+        let acquire = |permits: &Permits| {
+            let busy =
+                |_| busy_problem("too many exports are in progress: read them to their ends, and send this one again");
+            Arc::clone(&permits.export).try_acquire_owned().map_err(busy)
+        };
+        let permits = [acquire(&own)?, acquire(&self.all)?];
+        Ok(ExportPermit { _permits: permits, _own: own })
+    }
+
     async fn run<T: Send>(&self, kind: ReadKind, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
+        if HOLDS_PERMIT.try_get().is_ok() {
+            return Ok(to_end(read).await);
+        }
         let own = self.for_sender(sender());
         let acquire = async { (own.of(kind).acquire().await, self.all.of(kind).acquire().await) };
-        let Ok(_permit) = timeout(PERMIT_TIMEOUT, acquire).await else { return Err(busy_problem()) };
-        Ok(to_end(read).await)
+        let Ok(_permit) = timeout(PERMIT_TIMEOUT, acquire).await else {
+            let most = PERMIT_TIMEOUT.as_secs();
+            return Err(busy_problem(format!("other reads took longer than {most} s: send this one again")));
+        };
+        Ok(HOLDS_PERMIT.scope((), to_end(read)).await)
     }
 
     /// Returns the permits of `sender`. They are shared by its concurrent reads.
@@ -287,8 +322,7 @@ fn is_multi_threaded() -> bool {
     Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
-fn busy_problem() -> Problem {
-    let detail = format!("other reads took longer than {} s: send this one again", PERMIT_TIMEOUT.as_secs());
+fn busy_problem(detail: impl Into<Cow<'static, str>>) -> Problem {
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }
 
@@ -402,6 +436,16 @@ mod tests {
         permits.read_session(async {}).await.expect("reads of one session have their own permits");
         drop(all);
         permits.read_store(async {}).await.expect("a permit");
+    }
+
+    /// The controls: such a read outside of another one waits for a permit, and another sender has its own exports.
+    #[tokio::test(start_paused = true)]
+    async fn read_within_a_read_needs_one_permit() {
+        let permits = ReadPermits::default();
+        let all = permits.hold_all_session_permits().await;
+        assert!(permits.read_session(async {}).await.is_err());
+        assert!(permits.read_store(permits.read_session(async {})).await.is_ok_and(|inner| inner.is_ok()));
+        drop(all);
     }
 
     /// One token sends endless reads. The control: a further read of the same token gets no permit.

@@ -97,6 +97,8 @@ pub struct State {
     pub summary: Option<Arc<SummarySet>>,
     /// Metadata after the last merge. If absent, the initial metadata applies.
     pub metadata: Option<Text>,
+    /// Bytes of all recorded metadata. Each merge records all of it.
+    pub metadata_bytes: u64,
     pub turns: u32,
     /// Turn allowance of the session's own agent: see [`State::allowance`].
     pub own_turns: u32,

@@ -117,8 +117,12 @@ impl Cells {
             inbox.mark_lost(lost);
         }
         self.log.journal.settled().await?;
-        let (activation, stored) = self.log.journal.activate_with_records(session)?;
-        let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
+        let read = self.log.read_whole(move |journal| {
+            let (activation, stored) = journal.activate_with_records(session)?;
+            let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
+            Ok::<_, ActivationError>((activation, state))
+        });
+        let (activation, state) = read.await?;
         let mut rows = rows_to(&self.log.journal, session)?;
         rows.owed.extend(self.takeover.unreadable.owed_notices(&state));
         if state.run.is_none() && rows.requests.is_empty() {

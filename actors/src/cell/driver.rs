@@ -398,7 +398,8 @@ impl Driver {
 
     fn probe(&mut self, sender: oneshot::Sender<Probed>) {
         let in_flight = self.state.run.as_ref().map(|run| run.no);
-        let probed = Probed { lsn: self.written.last_lsn, in_flight, last: self.last_ended() };
+        let metadata = self.state.metadata().cloned();
+        let probed = Probed { lsn: self.written.last_lsn, in_flight, last: self.last_ended(), metadata };
         self.pending.probes.push((sender, probed));
     }
 

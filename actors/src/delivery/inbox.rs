@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ractor::ActorRef;
 use subtend_session::command::Command;
 use subtend_session::effect::{Rejection, Reply};
-use subtend_session::ids::{InputId, Lsn, RunNo};
+use subtend_session::ids::{InputId, Lsn, RunNo, Text};
 use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
@@ -82,6 +82,7 @@ pub(crate) struct Probed {
     /// The run in flight, and the last ended run.
     pub(crate) in_flight: Option<RunNo>,
     pub(crate) last: Option<Ended>,
+    pub(crate) metadata: Option<Text>,
 }
 
 /// The inbox of one session. It outlives activations: the next activation takes the remaining items.

@@ -233,13 +233,22 @@ impl SessionHandle {
     }
 
     pub(crate) async fn state(&self) -> Result<State, ControlError> {
-        let stored = self.stored().await?;
-        State::fold(self.id, stored.iter().map(|stored| &stored.record)).map_err(|error| unreadable(&error))
+        let id = self.id;
+        let fold = move |stored: Vec<Stored>| State::fold(id, stored.iter().map(|stored| &stored.record));
+        self.read_records(fold).await?.map_err(|error| unreadable(&error))
     }
 
     pub(crate) async fn stored(&self) -> Result<Vec<Stored>, ControlError> {
+        self.read_records(|stored| stored).await
+    }
+
+    async fn read_records<T: Send + 'static>(
+        &self,
+        map: impl FnOnce(Vec<Stored>) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
         drop(self.sessions.log.journal.settled().await);
-        self.sessions.log.journal.records(self.id).map_err(|error| match error {
+        let id = self.id;
+        self.sessions.log.read_whole(move |journal| journal.records(id).map(map)).await.map_err(|error| match error {
             ReadError::NoSuchSession(_) => ControlError::NotFound(error.to_string()),
             ReadError::Closed => ControlError::Stopped(self.sessions.life.stopped()),
             other @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_)) => unreadable(&other),

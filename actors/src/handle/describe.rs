@@ -3,33 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use subtend_journal::Stored;
 use subtend_session::command::{Command, Description};
 use subtend_session::ids::Text;
 use subtend_session::outcome::Initiator;
-use subtend_session::record::{Record, SummarySet, TitleSet};
+use subtend_session::record::{SummarySet, TitleSet};
 use subtend_session::values::parse_recorded;
 
 use super::{ControlError, SessionHandle};
 use crate::services::running::ServiceKind;
 use crate::services::service_prompts;
-
-/// Maximum bytes of metadata in the records of a session. Each merge records all of it, and views read all records of a session.
-const MAX_RECORDED: u64 = 16 << 20;
-
-/// Refuses a merge into metadata that has been recorded too often.
-fn check_recorded(records: &[Stored]) -> Result<(), ControlError> {
-    let bytes =
-        |stored: &Stored| if let Record::MetadataSet(set) = &stored.record { set.metadata.len() as u64 } else { 0 };
-    if records.iter().map(bytes).fold(0, u64::saturating_add) < MAX_RECORDED {
-        return Ok(());
-    }
-    let most = MAX_RECORDED >> 20;
-    let why = format!(
-        "the session has recorded {most} MiB of metadata, which is the limit: branch off from it, or open another session"
-    );
-    Err(ControlError::Refused(why))
-}
 
 impl SessionHandle {
     /// Sets the title, replacing any other. The host's own titles (`Options::titles`) do not replace it.
@@ -60,20 +42,17 @@ impl SessionHandle {
     /// # Durability
     /// The merged metadata is durable when it is returned.
     pub async fn merge_metadata(&self, changes: Value) -> Result<Map<String, Value>, ControlError> {
-        check_recorded(&self.stored().await?)?;
         let description = Description::Metadata { changes: changes.to_string().into(), by: Initiator::Person };
         self.order(Command::Describe(Box::new(description))).await?;
-        self.metadata().await
+        // From the memory of the actor, because the records may be many.
+        metadata_of(self.probe().await.map_err(ControlError::Stopped)?.metadata.as_deref())
     }
 
     /// Returns the session's metadata: set by the host at the opening, with later merges; empty by default.
     /// # Errors
     /// [`ControlError::Refused`] if the session was opened with metadata that is not a JSON object.
     pub async fn metadata(&self) -> Result<Map<String, Value>, ControlError> {
-        let state = self.state().await?;
-        let Some(text) = state.metadata() else { return Ok(Map::new()) };
-        parse_recorded(text)
-            .map_err(|error| ControlError::Refused(format!("the session's metadata is not a JSON object: {error}")))
+        metadata_of(self.state().await?.metadata().map(|text| &**text))
     }
 
     /// Returns the latest summary of the session, if any.
@@ -135,23 +114,8 @@ impl SessionHandle {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use subtend_session::ids::{Epoch, Seq};
-    use subtend_session::record::MetadataSet;
-
-    use super::*;
-
-    /// 1,300 merges in a minute made the page take more than 512 MiB. The control: the last accepted merge.
-    #[test]
-    fn endless_merges_of_metadata_are_refused() {
-        let merged = |mib: usize| {
-            let set = MetadataSet { metadata: "x".repeat(1 << 20).into(), by: Initiator::Person };
-            let record = Record::MetadataSet(Box::new(set));
-            let stored = Stored { seq: Seq(1), at_ms: 0, epoch: Epoch(1), record };
-            check_recorded(&vec![stored; mib]).map_err(|error| error.to_string())
-        };
-        let why = "the session has recorded 16 MiB of metadata, which is the limit: branch off from it, or open another session";
-        assert_eq!([merged(15), merged(16)], [Ok(()), Err(why.to_owned())]);
-    }
+fn metadata_of(text: Option<&str>) -> Result<Map<String, Value>, ControlError> {
+    let Some(text) = text else { return Ok(Map::new()) };
+    parse_recorded(text)
+        .map_err(|error| ControlError::Refused(format!("the session's metadata is not a JSON object: {error}")))
 }

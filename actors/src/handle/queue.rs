@@ -45,11 +45,11 @@ impl SessionHandle {
         let (answer, resent) = self.reply_or_resend(command).await.map_err(ControlError::Stopped)?;
         let (reply, _) = answer.map_err(|rejection| ControlError::of(&rejection))?;
         // The reply may be lost although the removal took effect.
-        Ok(matches!(reply, Reply::Done(_)) || (resent && self.was_removed(input)))
+        Ok(matches!(reply, Reply::Done(_)) || (resent && self.was_removed(input).await))
     }
 
-    fn was_removed(&self, input: InputId) -> bool {
-        let stored = self.sessions.log.journal.records(self.id).unwrap_or_default();
+    async fn was_removed(&self, input: InputId) -> bool {
+        let stored = self.stored().await.unwrap_or_default();
         stored.iter().any(|stored| {
             let Record::QueueChanged { change: QueueChange::Removed(ids), .. } = &stored.record else { return false };
             ids.contains(&input)

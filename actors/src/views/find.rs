@@ -32,15 +32,22 @@ impl Runtime {
         if let Ok(id) = name.parse::<SessionId>() {
             return Ok(self.session(id)?);
         }
-        let heads: Heads = self.components.log.journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
-        let mut among = named(&heads, name).into_iter();
-        let (Some(id), second) = (among.next(), among.next()) else { return Ok(None) };
-        if let Some(second) = second {
-            let among = [id, second].into_iter().chain(among).collect();
-            return Err(FindError::Ambiguous { name: name.to_owned(), among });
+        let wanted = name.to_owned();
+        let among = self.components.log.read_whole(move |journal| {
+            let heads: Heads = journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
+            let root = |id| heads.get(&id).map_or(id, |head| head.root);
+            Ok::<_, ReadError>(named(&heads, &wanted).into_iter().map(|id| (id, root(id))).collect::<Vec<_>>())
+        });
+        match among.await?.as_slice() {
+            [] => Ok(None),
+            [(id, root)] => {
+                Ok(Some(SessionHandle { sessions: Arc::clone(&self.components.sessions), id: *id, root: *root }))
+            }
+            among => {
+                let among = among.iter().map(|(id, _)| *id).collect();
+                Err(FindError::Ambiguous { name: name.to_owned(), among })
+            }
         }
-        let root = heads.get(&id).map_or(id, |head| head.root);
-        Ok(Some(SessionHandle { sessions: Arc::clone(&self.components.sessions), id, root }))
     }
 }
 
@@ -96,9 +103,14 @@ fn by_name_or_prefix(heads: &Heads, word: &str, among: BTreeSet<SessionId>) -> B
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::handle::BranchOptions;
+    use crate::runtime::OpenOptions;
 
     fn id(n: u128) -> SessionId {
         SessionId(uuid::Uuid::from_u128(n))
@@ -110,6 +122,27 @@ mod tests {
             "epoch": 1, "state": "quiet", "last_outcome": null, "title": "", "created_ms": 0, "updated_ms": 0,
         });
         (id(n), serde_json::from_value(head).expect("a head"))
+    }
+
+    /// Many commands at a time read a session of megabytes. The control: a merge of metadata reads no records.
+    #[tokio::test]
+    async fn commands_that_read_a_whole_session_need_a_permit() {
+        let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
+        let runtime = Runtime::builder().model(Arc::new(model)).start().await.expect("a runtime");
+        let session = runtime.open(OpenOptions::agent("general")).expect("a session");
+        session.merge_metadata(json!({ "a": 1 })).await.expect("merged");
+        tokio::time::pause();
+        let all = runtime.components.log.reads.acquire_many(4).await.expect("all permits");
+        let limit = Duration::from_secs(60);
+        assert!(timeout(limit, runtime.find("root")).await.is_err());
+        assert!(timeout(limit, session.metadata()).await.is_err());
+        assert!(timeout(limit, session.branch(BranchOptions::default())).await.is_err());
+        assert!(timeout(limit, session.regenerate(None)).await.is_err());
+        let merged = session.merge_metadata(json!({ "b": 2 })).await.expect("merged");
+        assert_eq!(Value::from(merged), json!({ "a": 1, "b": 2 }));
+        drop(all);
+        assert_eq!(runtime.find("root").await.expect("found").map(|found| found.id()), Some(session.id()));
+        session.branch(BranchOptions::default()).await.expect("a branch");
     }
 
     /// Reading each head for each part of a path of megabytes would take minutes. The control: three levels.

@@ -257,7 +257,8 @@ pub(crate) async fn decide(
 ) -> Result<(), Problem> {
     let call = call_of(call)?;
     let closed = || Problem::conflict("approval_closed", not_waiting(session, call));
-    let OpenApproval { approval, run, .. } = read_one(host, session, call).await?.ok_or_else(closed)?;
+    let open = host.reads().read_session(read_one(host, session, call)).await??;
+    let OpenApproval { approval, run, .. } = open.ok_or_else(closed)?;
     if digest(&approval, run) != shown {
         let detail = format!("call {call} differs from what was shown: read it again and answer with its digest");
         return Err(Problem::conflict("approval_changed", detail));

@@ -168,8 +168,11 @@ pub(super) async fn make(
         metadata: make.metadata.map(|metadata| metadata.0),
     };
     let (branch, files) = match shown {
-        Some(shown) => handle.branch_files(options, shown).await.map(|(branch, restored)| (branch, restored.files))?,
-        None => (handle.branch(options).await?, Vec::new()),
+        Some(shown) => {
+            let (branch, restored) = host.reads().read_session(handle.branch_files(options, shown)).await??;
+            (branch, restored.files)
+        }
+        None => (host.reads().read_session(handle.branch(options)).await??, Vec::new()),
     };
     Ok((StatusCode::CREATED, Json(CreatedBranch { session: branch.id(), run: None, files })))
 }
@@ -256,7 +259,8 @@ pub(super) async fn regenerate(
     if let Some((KeyedSession { id: session, .. }, true)) = known {
         return Ok((StatusCode::OK, Json(CreatedBranch { session, run: Some(1), files: Vec::new() })));
     }
-    let (branch, run) = handle.regenerate_as(which.of.map(Seq), known.as_ref().map(|(named, _)| named.id)).await?;
+    let regenerate = handle.regenerate_as(which.of.map(Seq), known.as_ref().map(|(named, _)| named.id));
+    let (branch, run) = host.reads().read_session(regenerate).await??;
     Ok((StatusCode::CREATED, Json(CreatedBranch { session: branch.id(), run: Some(run.0), files: Vec::new() })))
 }
 

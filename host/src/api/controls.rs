@@ -198,10 +198,11 @@ pub(super) async fn roll_back(
     let shown = what.files.as_deref().map(parse_digest).transpose()?;
     let since = if shown.is_some() { Since::default() } else { since };
     let (_alone, done) = since.find_or_lock(&host, handle.id(), rolled_back).await?;
-    let before = checkpoints::rolled_back(host.runtime().journal(), handle.id())?;
+    let before = async { checkpoints::rolled_back(host.runtime().journal(), handle.id()) };
+    let before = host.reads().read_session(before).await??;
     let (run, files) = match shown {
         Some(shown) => {
-            let (run, restored) = handle.roll_back_files(wanted, shown).await?;
+            let (run, restored) = host.reads().read_session(handle.roll_back_files(wanted, shown)).await??;
             (run, restored.files)
         }
         None => match done {
@@ -284,7 +285,7 @@ pub(super) async fn summarise(
     _: NoKey,
 ) -> Result<Json<Summarised>, Problem> {
     let handle = host.session(&id).await?;
-    if when.stale && handle.is_summary_current().await? {
+    if when.stale && host.reads().read_session(handle.is_summary_current()).await?? {
         return Ok(Json(Summarised { summary: None }));
     }
     Ok(Json(Summarised { summary: Some(handle.summarise().await?.to_string()) }))

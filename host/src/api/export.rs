@@ -47,9 +47,11 @@ impl Write for Pieces {
     responses((status = 200, body = String, content_type = "application/x-ndjson"), (status = 404, body = Problem)))]
 pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Response, Problem> {
     let handle = host.session(&id).await?;
+    let permit = host.reads().begin_export()?;
     let journal = host.runtime().journal().clone();
     let (to, from) = channel(MAX_BUFFERED);
     tokio::task::spawn_blocking(move || {
+        let _permit = permit;
         let mut out = Pieces { piece: Vec::with_capacity(PIECE_BYTES), to };
         let done = journal.export(Scope::Tree(handle.id()), &mut out, &mut |_| {});
         if let Err(error) = done.map_err(Error::other).and_then(|_| out.flush()) {
@@ -59,4 +61,44 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
     });
     let pieces = stream::unfold(from, async |mut from| from.recv().await.map(|piece| (piece, from)));
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(pieces)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+    use subtend_actors::{OpenOptions, Runtime};
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::HostOptions;
+    use crate::auth::SenderId;
+    use crate::reads::{ReadSender, run_as};
+
+    /// Exports that are not read occupied all threads for blocking work. The controls: another sender has permits of its own, and an export
+    /// that ends returns its permit.
+    #[tokio::test]
+    async fn exports_that_are_not_read_are_bounded() {
+        let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
+        let runtime = Runtime::builder().model(std::sync::Arc::new(model)).start().await.expect("a runtime");
+        let host = Host::new(runtime, HostOptions::default());
+        let (session, _) = host.open(OpenOptions::agent("general")).await.expect("a session");
+        let path = format!("/v1/sessions/{}/export", session.id());
+        let status = async || {
+            let request = Request::get(&path).body(Body::empty()).expect("a request");
+            host.router().oneshot(request).await.expect("infallible").status().as_u16()
+        };
+        let token = ReadSender::Named(SenderId::of(blake3::hash(b"token")));
+        let begin = |sender| run_as(sender, async { host.reads().begin_export().map_err(|problem| problem.code) });
+        let mut unread = Vec::new();
+        while let Ok(permit) = begin(token).await {
+            unread.push(permit);
+        }
+        assert_eq!((unread.len(), status().await), (4, 200));
+        while let Ok(permit) = begin(ReadSender::Socket).await {
+            unread.push(permit);
+        }
+        assert_eq!((unread.len(), status().await), (8, 503));
+        unread.clear();
+        assert_eq!(status().await, 200);
+    }
 }

@@ -90,7 +90,7 @@ impl KeyedRequest {
         };
         let Some(input) = host.reads().read_session(find).await?? else { return Ok(None) };
         match input.is_of_request(self.hash) {
-            Some(true) => Ok(Some(Accepted::from(&handle.receipt(input).await?))),
+            Some(true) => Ok(Some(Accepted::from(&host.reads().read_session(handle.receipt(input)).await??))),
             Some(false) => Err(Problem::reused_key(&self.key)),
             // The input was accepted by an earlier version, which did not record the request.
             None => Ok(None),
@@ -186,7 +186,10 @@ impl NewInput {
             match receipt.input.is_of_request(request.hash) {
                 Some(true) => {}
                 Some(false) => return Err(Problem::reused_key(&request.key)),
-                None => sent.refuse_reused_key(host, &receipt, &request.key)?,
+                None => {
+                    let refuse = async { sent.refuse_reused_key(host, &receipt, &request.key) };
+                    host.reads().read_session(refuse).await??;
+                }
             }
         }
         Ok(Accepted::from(&receipt))

@@ -83,7 +83,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use axum::http::Request;
-    use subtend_actors::Runtime;
+    use serde_json::json;
+    use subtend_actors::{OpenOptions, Runtime};
     use subtend_session::ids::SessionId;
     use tower::ServiceExt as _;
 
@@ -127,6 +128,37 @@ mod tests {
             };
             assert_eq!(outcome(waiting.wait_until(&host, end, yet).await), expected, "{is_taken}");
         }
+    }
+
+    /// Commands do not hold a permit throughout, because some wait. The controls: a merge of metadata reads no records, and an id names its
+    /// session without a lookup among all.
+    #[tokio::test]
+    async fn commands_that_read_sessions_need_a_permit() {
+        let host = host().await;
+        let (session, _) = host.open(OpenOptions::agent("general")).await.expect("a session");
+        session.merge_metadata(json!({ "a": 1 })).await.expect("merged");
+        tokio::time::pause();
+        let id = session.id();
+        let all = host.reads().hold_all_session_permits().await;
+        let mut found = Vec::new();
+        for (method, path, body) in [
+            ("POST", format!("{id}/branches"), "{}"),
+            ("POST", format!("{id}/regenerate"), "{}"),
+            ("POST", format!("{id}/rollback"), "{}"),
+            ("POST", format!("{id}/summary?stale=true"), ""),
+            ("POST", "root/interrupt".to_owned(), ""),
+            ("POST", format!("{id}/interrupt"), ""),
+            ("PATCH", id.to_string(), r#"{"metadata": {"b": 2}}"#),
+        ] {
+            let request = Request::builder().method(method).uri(format!("/v1/sessions/{path}"));
+            let request = request
+                .header("content-type", "application/json")
+                .body(axum::body::Body::from(body))
+                .expect("a request");
+            found.push(host.router().oneshot(request).await.expect("infallible").status().as_u16());
+        }
+        assert_eq!(found, [503, 503, 503, 503, 503, 404, 200]);
+        drop(all);
     }
 
     /// A request that may wait does not hold a permit throughout; its handler gets one for each read. The control: with

@@ -206,8 +206,8 @@ pub(super) async fn branch(
     let handle = host.session(&id).await?;
     let options = BranchOptions { kind: BranchKind::Human, ..BranchOptions::at(Seq(form.at)) };
     let branch = match parse_files_digest(&form.files)? {
-        Some(shown) => handle.branch_files(options, shown).await?.0,
-        None => handle.branch(options).await?,
+        Some(shown) => host.reads().read_session(handle.branch_files(options, shown)).await??.0,
+        None => host.reads().read_session(handle.branch(options)).await??,
     };
     host.settled().await?;
     Ok(Redirect::to(&session_of(branch.id())).into_response())
@@ -229,7 +229,7 @@ pub(super) async fn roll_back(
     let handle = host.session(&id).await?;
     let run = Some(RunNo(form.run));
     match parse_files_digest(&form.files)? {
-        Some(shown) => drop(handle.roll_back_files(run, shown).await?),
+        Some(shown) => drop(host.reads().read_session(handle.roll_back_files(run, shown)).await??),
         None => drop(handle.roll_back(run).await?),
     }
     Ok(Redirect::to(&session_of(handle.id())).into_response())
@@ -264,8 +264,8 @@ pub(super) async fn undo_compaction(
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let _guard = host.serialize_commands(handle.id()).await;
-    let records = host.runtime().journal().records(handle.id())?;
-    let result = if transcript::last_revision(&records) == Some(Seq(form.revised)) {
+    let revision = async { host.runtime().journal().records(handle.id()).map(|all| transcript::last_revision(&all)) };
+    let result = if host.reads().read_session(revision).await?? == Some(Seq(form.revised)) {
         let text = "The last compaction is undone.".to_owned();
         handle.undo_compaction().await.map(|()| ActionResult(text)).map_err(Problem::from)
     } else {
@@ -285,7 +285,8 @@ pub(super) async fn regenerate(
     PathPart(id): PathPart<String>,
     FormBody(form): FormBody<AnswerForm>,
 ) -> Result<Response, Refusal> {
-    let (branch, _) = host.session(&id).await?.regenerate(Some(Seq(form.of))).await?;
+    let handle = host.session(&id).await?;
+    let (branch, _) = host.reads().read_session(handle.regenerate(Some(Seq(form.of)))).await??;
     host.settled().await?;
     Ok(Redirect::to(&session_of(branch.id())).into_response())
 }

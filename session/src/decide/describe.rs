@@ -12,6 +12,8 @@ use crate::title;
 use crate::values::{check_metadata, parse_recorded};
 
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
+/// Maximum bytes of metadata in the records of a session. Each merge records all of it, and views read all records.
+const MAX_RECORDED_METADATA: u64 = 16 << 20;
 
 pub(super) fn describe(draft: &mut Draft<'_>, description: Description) -> Result<(), Rejection> {
     if draft.state.deleted {
@@ -70,6 +72,12 @@ fn merge_metadata(draft: &mut Draft<'_>, changes: &str, by: Initiator) -> Result
     }
     if merged == before {
         return Ok(());
+    }
+    if draft.state.metadata_bytes >= MAX_RECORDED_METADATA {
+        let most = MAX_RECORDED_METADATA >> 20;
+        return Err(refused(&format!(
+            "the session has recorded {most} MiB of metadata, which is the limit: branch off from it, or open another session"
+        )));
     }
     let metadata = Text::from(Value::Object(merged).to_string());
     check_metadata("the result", &metadata).map_err(|why| refused(&why))?;

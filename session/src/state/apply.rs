@@ -40,7 +40,10 @@ impl State {
             Record::CompactionUndone { .. } => self.apply_compaction_undone(),
             Record::TitleSet(set) => self.apply_title_set(set),
             Record::SummarySet(set) => self.apply_summary_set(set),
-            Record::MetadataSet(set) => self.metadata = Some(Arc::clone(&set.metadata)),
+            Record::MetadataSet(set) => {
+                self.metadata_bytes = self.metadata_bytes.saturating_add(set.metadata.len() as u64);
+                self.metadata = Some(Arc::clone(&set.metadata));
+            }
             Record::SessionDeleted { .. } => self.deleted = true,
             Record::RunOpened(opened) => self.apply_run_opened(opened),
             Record::RunStarted { slot, .. } => self.apply_run_started(*slot),

@@ -114,6 +114,7 @@ impl State {
             title: None,
             summary: None,
             metadata: None,
+            metadata_bytes: 0,
             turns: 0,
             own_turns,
             deleted: false,

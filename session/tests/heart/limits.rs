@@ -363,6 +363,24 @@ fn endless_inputs_of_a_session_are_refused() {
     assert_eq!([after(16_383), after(16_384)], [Ok(()), Err(Rejection::BadInput(why.to_owned()))]);
 }
 
+/// 1,300 merges in a minute made the page take more than 512 MiB. The control: the last accepted merge.
+#[test]
+fn endless_merges_of_metadata_are_refused() {
+    let merge = |changes: &str| {
+        Command::Describe(Box::new(Description::Metadata { changes: changes.into(), by: Initiator::Person }))
+    };
+    let after = |bytes: u64| {
+        let mut heart = Heart::root();
+        heart.state.metadata_bytes = bytes;
+        heart.rules.decide(&mut heart.state, merge(r#"{"a":1}"#), clock()).map(drop)
+    };
+    let why = "metadata not merged: the session has recorded 16 MiB of metadata, which is the limit: branch off from it, or open another session";
+    assert_eq!([after((16 << 20) - 1), after(16 << 20)], [Ok(()), Err(Rejection::BadInput(why.to_owned()))]);
+    // Each record has the whole metadata.
+    let merged = Heart::root().then(merge(r#"{"a":1}"#)).then(merge(r#"{"b":1}"#));
+    assert_eq!(merged.state.metadata_bytes, 7 + 13);
+}
+
 /// 120 MiB of inputs, sent in two seconds, made a view take 940 MiB. The control: the last input that is accepted.
 #[test]
 fn inputs_of_a_session_have_bounded_bytes() {
