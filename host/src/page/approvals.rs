@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::{Html, Response};
 use serde::{Deserialize, Serialize};
-use subtend_session::ids::SessionId;
+use subtend_session::ids::{SessionId, Text};
 use subtend_tools::escape::exact;
 
 use super::live::{self, Changes, Fragment, Swap};
@@ -115,7 +115,10 @@ pub(super) fn page_of(
 fn card(open: &OpenApproval) -> String {
     let of = &open.approval;
     let bytes = of.args.len().saturating_add(of.resource.len());
-    let args = (bytes <= bounds::MAX_MESSAGE_BYTES).then(|| entries::pretty(&of.args));
+    // A plan that would be clipped is not shown whole.
+    let is_whole = |plan: &Text| plan.len().max(exact(plan).len()) <= bounds::MAX_MESSAGE_BYTES;
+    let fits = bytes <= bounds::MAX_MESSAGE_BYTES && of.plan.as_ref().is_none_or(is_whole);
+    let args = fits.then(|| entries::pretty(&of.args));
     let args = args.filter(|args| args.len() <= bounds::MAX_ENTRY_BYTES);
     let whole = args.map(|args| render_fragment(&Ask::new(open, Some(&args))));
     let fits = whole.filter(|html| html.len() <= bounds::MAX_ENTRY_BYTES);

@@ -8,7 +8,7 @@ use subtend_session::ids::{Seq, SessionId};
 
 use super::extract::{PathPart, Query};
 use super::words::{self, StateLabel};
-use super::{PageFrame, Refusal, entries, html, markdown, title_or_name, worktree};
+use super::{PageFrame, Refusal, bounds, entries, html, markdown, title_or_name, worktree};
 use crate::api::branches::full_page;
 use crate::host::Host;
 
@@ -81,13 +81,22 @@ pub(super) async fn page(
     let filter = full_page(page.after);
     let branches: Vec<_> = handle.list_branches(filter).await?.into_iter().map(branch).collect();
     let next = branches.last().filter(|_| filter.limit == Some(branches.len())).map(|last| last.id);
+    let mut bytes = 0_usize;
+    let mut rendered = |text: &str| {
+        if bytes > bounds::MAX_ENTRIES_BYTES {
+            return "<p class=\"dim\">Too long to be shown here: open its session.</p>".to_owned();
+        }
+        let html = markdown::render(text);
+        bytes = bytes.saturating_add(html.len());
+        html
+    };
     let answer = |of: subtend_actors::Alternatives| {
         let active = of.active as usize;
         let choice = |(nth, choice): (usize, subtend_actors::Alternative)| BranchChoice {
             nth,
             active: nth == active,
             session: choice.session,
-            text: choice.text.map(|text| markdown::render(&text)).unwrap_or_default(),
+            text: choice.text.map(|text| rendered(&text)).unwrap_or_default(),
         };
         AnswerChoices { of: of.of, choices: of.choices.into_iter().enumerate().map(choice).collect() }
     };

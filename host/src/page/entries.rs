@@ -176,7 +176,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
                 let (usage, at) = (words::usage(usage), words::utc_text(*at_ms));
                 format!("message {}:{seq} · turn {turn} · {model}{usage}{wait} · {at}", of.header.short)
             },
-            markdown: text.as_ref().map(|text| markdown::render(&message(text))),
+            markdown: text.as_ref().map(|text| markdown::render(text)),
             calls: calls.iter().map(|call| self::call(runtime, call)).collect(),
             at: Some(*seq),
             answer: true,
@@ -385,7 +385,7 @@ fn helper(turn: u32, ix: u32, of: &Minion) -> MinionWork {
     MinionWork {
         id: format!("json-{turn}-{ix}"),
         chat: of.minion_chat_id.to_string(),
-        response: of.minion_response.as_ref().map(|text| markdown::render(&message(text))),
+        response: of.minion_response.as_ref().map(|text| markdown::render(text)),
         returned: of.minion_used_return_tool,
         ended: of.has_ended,
         turns: words::count(of.activity.turns, "turn"),

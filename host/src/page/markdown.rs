@@ -2,16 +2,20 @@
 
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
 
-/// Maximum nesting of quotes and lists. The parser revisits all levels for each continued line.
+use super::bounds;
+
+/// Maximum nesting of quotes and lists, and of inlines. The parser revisits all levels for each continued line.
 const MAX_DEPTH: usize = 64;
 /// Minimum indentation of the text of a list item.
 const ITEM_COLUMNS: usize = 2;
 const TAB_COLUMNS: usize = 4;
 
-/// Renders Markdown, which may be incomplete. Shows it as code if it nests too deeply or has too many table cells.
+/// Renders the start of a Markdown text, which may be incomplete, with a notice about the rest. Shows it as code if it
+/// nests too deeply or has too many table cells.
 pub(super) fn render(text: &str) -> String {
+    let text = &bounds::clip(text, bounds::MAX_MESSAGE_BYTES);
     let parser = || Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH);
-    if lines(text).any(|line| depth(line) > MAX_DEPTH) || has_more_cells(parser(), text.len()) {
+    if lines(text).any(|line| depth(line) > MAX_DEPTH) || exceeds_bounds(parser(), text.len()) {
         return code(text);
     }
     let mut html = String::with_capacity(text.len().saturating_mul(2));
@@ -21,25 +25,31 @@ pub(super) fn render(text: &str) -> String {
 
 /// Replaces links that lead nowhere with their text, and adds the target as code if the text does not contain it.
 fn without_dead_links<'a>(events: impl Iterator<Item = Event<'a>>) -> impl Iterator<Item = Event<'a>> {
-    // The open links: target and text so far of each dead link; `None` for links that are kept.
-    let mut open: Vec<Option<(CowStr<'a>, String)>> = Vec::new();
+    // The open links: the target of each dead link and where its text begins; `None` for links that are kept.
+    let mut open: Vec<Option<(CowStr<'a>, usize)>> = Vec::new();
+    // Shared by the open links: nested ones with a copy each would use the square of their number.
+    let mut text = String::new();
     events.flat_map(move |event| {
         let shown = if let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = &event {
-            let dead = (!leads_somewhere(dest_url)).then(|| (dest_url.clone(), String::new()));
+            let dead = (!leads_somewhere(dest_url)).then(|| (dest_url.clone(), text.len()));
             let is_kept = dead.is_none();
             open.push(dead);
             [is_kept.then_some(event), None]
         } else if let Event::End(TagEnd::Link | TagEnd::Image) = &event {
             match open.pop().flatten() {
-                Some((target, text)) if target.is_empty() || target.starts_with('#') || *target == *text => {
+                Some((target, from))
+                    if target.is_empty() || target.starts_with('#') || text.get(from..) == Some(&*target) =>
+                {
                     [None, None]
                 }
                 Some((target, _)) => [Some(Event::Text(" ".into())), Some(Event::Code(target))],
                 None => [Some(event), None],
             }
         } else {
-            if let Event::Text(part) | Event::Code(part) = &event {
-                open.iter_mut().flatten().for_each(|(_, text)| text.push_str(part));
+            if open.is_empty() {
+                text.clear();
+            } else if let Event::Text(part) | Event::Code(part) = &event {
+                text.push_str(part);
             }
             [Some(event), None]
         };
@@ -47,13 +57,23 @@ fn without_dead_links<'a>(events: impl Iterator<Item = Event<'a>>) -> impl Itera
     })
 }
 
-/// Returns whether the tables have more than `most` cells. The parser fills short rows: a small text may have 200,000.
-fn has_more_cells<'a>(mut events: impl Iterator<Item = Event<'a>>, most: usize) -> bool {
-    let mut cells = 0_usize;
+/// Returns whether inlines nest too deeply, or the tables have more than `most` cells. The parser fills short rows: a
+/// small text may have 200,000.
+fn exceeds_bounds<'a>(mut events: impl Iterator<Item = Event<'a>>, most: usize) -> bool {
+    let (mut cells, mut depth) = (0_usize, 0_usize);
     events.any(|event| {
-        cells = cells.saturating_add(usize::from(matches!(event, Event::Start(Tag::TableCell))));
-        cells > most
+        if let Event::Start(tag) = event {
+            cells = cells.saturating_add(usize::from(tag == Tag::TableCell));
+            depth = depth.saturating_add(usize::from(is_inline(tag.to_end())));
+        } else if let Event::End(tag) = event {
+            depth = depth.saturating_sub(usize::from(is_inline(tag)));
+        }
+        cells > most || depth > MAX_DEPTH
     })
+}
+
+fn is_inline(tag: TagEnd) -> bool {
+    matches!(tag, TagEnd::Link | TagEnd::Image | TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough)
 }
 
 fn code(text: &str) -> String {
@@ -274,6 +294,30 @@ mod tests {
         assert_eq!(render(&wide), format!("<pre><code>{wide}</code></pre>\n"));
         // Positive control: a table whose rows lack few cells.
         assert_eq!(render(&table(3, 4)).matches("<td>").count(), 12);
+    }
+
+    /// Each level of links costs all text inside it, and each level of any inline the browser's stack.
+    #[test]
+    fn inlines_nest_to_a_bound_and_deeper_text_is_code() {
+        for (before, after, tag) in
+            [("![", "](a)", "<code>a</code>"), ("![", "](http://x.y)", "<a href="), ("*a ", " a*", "<em>")]
+        {
+            let nested = |levels| format!("{}b{}", before.repeat(levels), after.repeat(levels));
+            // Positive control: inlines up to the limit are nested.
+            assert_eq!(render(&nested(MAX_DEPTH)).matches(tag).count(), MAX_DEPTH, "{before:?}");
+            for levels in [MAX_DEPTH + 1, 1_000] {
+                assert_eq!(render(&nested(levels)), code(&nested(levels)), "{before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn markdown_beyond_the_size_limit_is_left_out() {
+        let text = |bytes| "a".repeat(bytes);
+        let most = bounds::MAX_MESSAGE_BYTES;
+        assert_eq!(render(&text(most)), format!("<p>{}</p>\n", text(most)));
+        let notice = "[1 bytes more: the API has them]";
+        assert_eq!(render(&text(most + 1)), format!("<p>{}\n{notice}</p>\n", text(most)));
     }
 
     #[test]
