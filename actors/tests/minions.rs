@@ -2,6 +2,7 @@
 
 use crate::support::talk::parsed;
 use crate::support::*;
+use subtend_actors::transcript::{CallOutcome, Entry, Transcript, TranscriptReading};
 use subtend_agents::dialect::MinionOptions;
 use subtend_agents::template::MinionTemplate;
 
@@ -323,4 +324,55 @@ async fn r13_web_minion_without_a_web_tool_is_refused() {
     assert_eq!(received, [why]);
     let (_, tools) = says(&["fetch", "lookup"], arguments).await;
     assert_eq!(tools, ["fetch", "return"]);
+}
+
+/// A transcript reads a child once, however many of the parent's calls continue it.
+#[tokio::test(start_paused = true)]
+async fn transcript_reads_a_continued_minion_once() {
+    let reads = |runs: usize| async move {
+        let (faulty, faults) = Faulty::new(Box::new(Memory::new()));
+        let journal = on(Box::new(faulty));
+        let answering = model(move |request| {
+            let chat = results(&request).first().map(|first| parsed(first)["minionChatId"].clone());
+            let answer = match (prompt(&request) == "go", answers(&request)) {
+                (true, at) if at < runs => calls([minion(chat.as_ref(), &[])]),
+                (true, _) => text("done"),
+                (false, at) => text(&format!("answer {at}")),
+            };
+            async move { Ok(answer) }
+        });
+        let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
+        let runtime = builder(&journal).dialects(dialects).model(answering).start().await.expect("the runtime starts");
+        let (session, _) = ask(&runtime, "go").await;
+        seconds(60).await;
+        let read = |newest| {
+            let before = faults.ranges();
+            let reading = TranscriptReading { nests: true, newest, ..TranscriptReading::default() };
+            let transcript = Transcript::read(&journal, session.id(), reading).expect("read");
+            (transcript, faults.ranges() - before)
+        };
+        let (_, own) = read(Some(0));
+        assert_eq!(own, 1, "no child is read for entries that are not shown");
+        let (transcript, reads) = read(None);
+        let called = transcript.entries.into_iter().flat_map(|shown| match shown.entry {
+            Entry::Answer { calls, .. } => calls,
+            _ => Vec::new(),
+        });
+        let texts: Vec<_> = called
+            .map(|call| {
+                let end = match call.result {
+                    Some(CallOutcome::Ends(ends)) => ends.into_iter().map(|end| end.text).collect(),
+                    _ => Vec::new(),
+                };
+                (end, call.minion.expect("a minion").minion_response.expect("a response"))
+            })
+            .collect();
+        let answered = |at: usize| Text::from(format!("answer {at}"));
+        let expected: Vec<_> = (0..runs).map(|at| (vec![answered(at)], answered(at))).collect();
+        assert_eq!(texts, expected);
+        shut(runtime).await;
+        reads
+    };
+    // The control: one call.
+    assert_eq!(reads(8).await, reads(1).await);
 }

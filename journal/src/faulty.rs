@@ -24,6 +24,7 @@ pub struct Faults {
 #[derive(Debug, Default)]
 struct FaultPlan {
     writes: u64,
+    ranges: u64,
     fail_write: Option<u64>,
     fail_sync: Option<u64>,
     drop_from: Option<u64>,
@@ -87,6 +88,11 @@ impl Faults {
     /// Returns the number of writes, including failed ones.
     pub fn writes(&self) -> u64 {
         self.plan().writes
+    }
+
+    /// Returns how often frames of a session were read.
+    pub fn ranges(&self) -> u64 {
+        self.plan().ranges
     }
 
     /// Waits until `n` writes have begun.
@@ -172,10 +178,16 @@ impl Engine for Faulty {
         self.faults.write(&*self.inner, group)
     }
 
+    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
+        let mut plan = self.faults.plan();
+        plan.ranges = plan.ranges.saturating_add(1);
+        drop(plan);
+        self.inner.range(session, from, until)
+    }
+
     crate::engine::delegate! { inner }
     crate::engine::delegate! { inner:
         max_body() -> u64;
-        range(session: SessionId, from: Seq, until: Seq) -> Result<Range>;
         frame(lsn: Lsn) -> Result<Option<StoredFrame>>;
         frames(from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()>;
         def(hash: Hash) -> Result<Option<Text>>;

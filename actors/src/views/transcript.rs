@@ -95,7 +95,12 @@ pub struct TranscriptReading {
     pub after: Seq,
     /// Maximum number of entries; the entries of the last record are complete.
     pub limit: Option<usize>,
+    /// Number of last entries for which the journals of children are read; `None` for all.
+    pub newest: Option<usize>,
 }
+
+/// Number of records of a child that are read at a time to find the ends of its runs.
+const ENDS_PAGE: u64 = 64;
 
 const VERIFY_HINT: &str = "; `subtend verify` reports what else is wrong";
 
@@ -217,10 +222,12 @@ impl TranscriptReader<'_> {
         let mut entries = entry_builder::entries(&records);
         mark_compacted(id, &records, &mut entries);
         let (mut entries, next) = page(entries, how);
-        self.complete(&mut entries);
-        self.address((id, head.parent), &mut entries);
+        let first = how.newest.map_or(0, |newest| entries.len().saturating_sub(newest));
+        let shown = entries.get_mut(first..).unwrap_or_default();
+        self.complete(shown);
+        self.address((id, head.parent), shown);
         if how.nests {
-            self.nest(id, &history, &mut entries, seen);
+            self.nest(id, &history, shown, seen);
         }
         let header = Header {
             id,
@@ -252,13 +259,25 @@ impl TranscriptReader<'_> {
     /// Fills in the texts of ends that are only in the child's journal.
     fn complete(&self, entries: &mut [ShownEntry]) {
         let ends = entries.iter_mut().flat_map(|shown| shown.entry.ends_mut());
-        for end in ends.filter(|end| end.text.is_empty() && end.len > 0) {
-            end.deleted = self.opt_head(end.child).is_none();
-            // For an unreadable child the text names the command that shows the reason.
-            if !end.deleted
-                && let Ok(records) = records(self.journal, end.child)
-            {
-                end.complete(&records);
+        let short = ends.filter(|end| end.text.is_empty() && end.len > 0);
+        for (child, mut ends) in by_child(short.map(|end| (end.child, end))) {
+            let Some(head) = self.opt_head(child) else {
+                ends.into_iter().for_each(|end| end.deleted = true);
+                continue;
+            };
+            // An end is among the last records of its run, so most of the journal is not read.
+            let mut until = head.last_seq.next();
+            while until > Seq(1) && !ends.is_empty() {
+                let mut from = Seq(until.0.saturating_sub(ENDS_PAGE).max(1));
+                let count = usize::try_from(until.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
+                let page = self.journal.records_from(child, from, count).or_else(|_| {
+                    from = Seq(1);
+                    records(self.journal, child)
+                });
+                // For an unreadable child the text names the command that shows the reason.
+                let Ok(page) = page else { break };
+                page.iter().for_each(|stored| ends.retain_mut(|end| !end.complete(&stored.record)));
+                until = from;
             }
         }
     }
@@ -292,8 +311,8 @@ impl TranscriptReader<'_> {
 
     /// Adds the transcripts of children to the calls that started them.
     fn nest(&self, id: SessionId, history: &History, entries: &mut [ShownEntry], seen: &mut BTreeSet<SessionId>) {
+        self.add_minions(id, entries);
         for call in entries.iter_mut().flat_map(|shown| shown.entry.calls_mut()) {
-            call.minion = self.minion_of(id, call);
             let is_opaque = |child: &SessionId| self.opt_head(*child).is_some_and(|head| !head.inspectable);
             let Some(child) = call.child.filter(is_opaque) else { continue };
             // A call that continues a child does not show it a second time.
@@ -307,11 +326,17 @@ impl TranscriptReader<'_> {
         }
     }
 
-    /// Returns the work of a call's minion; `None` if it cannot be read, which its transcript reports.
-    fn minion_of(&self, id: SessionId, call: &CallEntry) -> Option<Minion> {
-        let child = call.child.filter(|_| *call.tool == *subtend_tools::dialect::minion::NAME)?;
-        let chat = self.opt_head(child)?.short;
-        Minion::of(&records(self.journal, child).ok()?, (id, call.call), chat)
+    /// Adds the work of minions to their calls, except of one that cannot be read, which its transcript reports.
+    fn add_minions(&self, id: SessionId, entries: &mut [ShownEntry]) {
+        let calls = entries.iter_mut().flat_map(|shown| shown.entry.calls_mut());
+        let calls = calls.filter(|call| *call.tool == *subtend_tools::dialect::minion::NAME);
+        for (child, calls) in by_child(calls.filter_map(|call| Some((call.child?, call)))) {
+            let Some(head) = self.opt_head(child) else { continue };
+            let Ok(records) = records(self.journal, child) else { continue };
+            for call in calls {
+                call.minion = Minion::of(&records, (id, call.call), head.short.clone());
+            }
+        }
     }
 
     fn opt_head(&self, session: SessionId) -> Option<Head> {
@@ -326,6 +351,13 @@ impl TranscriptReader<'_> {
         let json = self.journal.def(hash)?.ok_or(TranscriptError::NoText(hash))?;
         serde_json::from_str(&json).map_err(|error| TranscriptError::BadText { hash, error })
     }
+}
+
+/// Groups parts of a page by their child, so that its journal is read once for all of them.
+fn by_child<T>(parts: impl Iterator<Item = (SessionId, T)>) -> BTreeMap<SessionId, Vec<T>> {
+    let mut children: BTreeMap<SessionId, Vec<T>> = BTreeMap::new();
+    parts.for_each(|(child, part)| children.entry(child).or_default().push(part));
+    children
 }
 
 /// Returns the requested page of the entries, and the record after which the next page begins.

@@ -86,6 +86,7 @@ pub(super) async fn get(
         at: which.at.map(Seq),
         after: Seq(which.after.unwrap_or(0)),
         limit: Some(limit),
+        newest: None,
     };
     let read = Transcript::read(host.runtime().journal(), session, how)?;
     if let Some(at) = which.at.filter(|at| read.last_seq < Seq(*at)) {

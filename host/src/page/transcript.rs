@@ -21,7 +21,7 @@ use super::entries::{self, Item, NewestItems};
 use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
 use super::words::{self, StateLabel};
-use super::{PageFrame, Refusal, activity, bounds, html, markdown, render_fragment, worktree};
+use super::{PageFrame, Refusal, activity, html, markdown, render_fragment, worktree};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -143,7 +143,7 @@ impl TranscriptRead {
             Ok(found) => found.map(|tree| WorktreeLine { state: worktree::state(&tree), branch: tree.entry.branch }),
             Err(_) => Some(WorktreeLine { state: worktree::damaged(), branch: String::new() }),
         };
-        let transcript = transcript(host, id, None)?;
+        let transcript = transcript(host, id, None, most)?;
         let asks = ApprovalsPart::read(host, Some(id)).await?;
         let (asks, all_asks) = approvals::cards(&[&asks]);
         Ok(Self {
@@ -162,9 +162,9 @@ impl TranscriptRead {
     }
 }
 
-/// Reads a session, now or as of an earlier record.
-pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>) -> Result<Transcript, Problem> {
-    let reading = TranscriptReading { nests: true, at, ..TranscriptReading::default() };
+/// Reads a session, now or as of an earlier record, with what children did for its `most` newest entries.
+pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>, most: usize) -> Result<Transcript, Problem> {
+    let reading = TranscriptReading { nests: true, at, newest: Some(most), ..TranscriptReading::default() };
     Transcript::read(host.runtime().journal(), id, reading).map_err(|error| match error {
         TranscriptError::Read(error) => error.into(),
         other @ (TranscriptError::NoText(_) | TranscriptError::BadText { .. } | TranscriptError::NoReplay { .. }) => {
@@ -286,8 +286,7 @@ impl RunningChildren {
 
 fn streaming(partial: Option<&Partial>) -> String {
     let Some(partial) = partial else { return String::new() };
-    let text = bounds::clip(&partial.text, bounds::MAX_MESSAGE_BYTES);
-    render_fragment(&Streaming { markdown: markdown::render(&text), calls: partial.calls.clone() })
+    render_fragment(&Streaming { markdown: markdown::render(&partial.text), calls: partial.calls.clone() })
 }
 
 /// The query of a conversation. With `all`, the page shows all entries instead of the newest.
@@ -412,7 +411,7 @@ pub(super) async fn live(
     let NewestItems { earlier, items } = match seen {
         Seq(0) => NewestItems { earlier: 0, items: Vec::new() },
         seen => {
-            let then = transcript(&host, handle.id(), Some(seen))?;
+            let then = transcript(&host, handle.id(), Some(seen), usize::MAX)?;
             entries::newest(host.runtime(), &then, &alternatives, usize::MAX)
         }
     };

@@ -1,7 +1,6 @@
 //! Ends of owned runs, as a transcript shows them.
 
 use serde::{Deserialize, Serialize};
-use subtend_journal::Stored;
 use subtend_session::ids::{RunNo, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::{Notice, Record};
@@ -27,15 +26,14 @@ impl OwnedEnd {
         Self { child: notice.child, run: notice.run, outcome, text, len: notice.len, deleted: false }
     }
 
-    /// Fills in the text that is only in the child's journal.
-    pub(super) fn complete(&mut self, records: &[Stored]) {
-        let ended = records.iter().find_map(|stored| {
-            let Record::RunEnded(ended) = &stored.record else { return None };
-            Some(ended).filter(|ended| Some(ended.run) == self.run)
-        });
-        if let Some(ended) = ended {
-            self.text = ended.text.clone().unwrap_or_default();
-            self.outcome = ended.outcome.clone();
+    /// Fills in the text that is only in the child's journal, if the record has it; returns whether it has.
+    pub(super) fn complete(&mut self, record: &Record) -> bool {
+        let Record::RunEnded(ended) = record else { return false };
+        if Some(ended.run) != self.run {
+            return false;
         }
+        self.text = ended.text.clone().unwrap_or_default();
+        self.outcome = ended.outcome.clone();
+        true
     }
 }
