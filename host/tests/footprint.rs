@@ -1,26 +1,30 @@
-//! Measures the host's heap memory for clients of event streams. Its tests run one after the other, because they count
-//! the allocations of the whole process.
+//! Measures the host's heap memory. The tests run one after the other, because they count the allocations of the whole
+//! process.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::alloc::System;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use subtend_actors::{OpenOptions, Options, Runtime, SessionHandle};
+use subtend_actors::{BranchOptions, OpenOptions, Options, Runtime, SessionHandle};
 use subtend_host::listen::{Bounds, connection};
 use subtend_host::{Host, HostOptions};
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
+use subtend_journal::redb::Redb;
 use subtend_models::closure::fn_model;
 use subtend_models::model::Answer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::Mutex;
+use tower::ServiceExt as _;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
+/// Held by the running test.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 const CLIENTS: usize = 1_000;
@@ -53,16 +57,21 @@ async fn attach(host: &Host, router: &axum::Router, word: &str) -> DuplexStream 
     client
 }
 
-/// Returns a host with a session, after `answers` answers with this text.
-async fn host_with_answers(text: String, answers: usize) -> (Host, SessionHandle) {
+/// Returns a host whose model always gives this text.
+async fn hosted(journal: Journal, text: String) -> Host {
     let model = fn_model("speaks", move |_, _| {
         let text = text.clone();
         async move { Ok(Answer::of_text(text)) }
     });
-    let journal = Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("a journal");
     let options = Options { titles: false, summaries: false, ..Options::default() };
     let runtime = Runtime::builder().journal(journal).options(options).model(Arc::new(model)).start().await;
-    let host = Host::new(runtime.expect("a runtime"), HostOptions::default());
+    Host::new(runtime.expect("a runtime"), HostOptions::default())
+}
+
+/// Returns a host with a session, after `answers` answers with this text.
+async fn host_with_answers(text: String, answers: usize) -> (Host, SessionHandle) {
+    let journal = Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("a journal");
+    let host = hosted(journal, text).await;
     let session = host.runtime().open(OpenOptions::agent("general")).expect("a session");
     for _ in 0..answers {
         let receipt = session.send("Good morning.").await.expect("accepted");
@@ -121,5 +130,53 @@ async fn hundreds_of_unread_streams_use_bounded_memory() {
         read += count;
     }
     drop((reader, clients, session, router));
+    host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
+}
+
+/// Returns the bytes on the heap at the most while a view is read, measured by another thread.
+async fn peak(router: &axum::Router, path: &str) -> usize {
+    let (before, ended) = (heap(), Arc::new(AtomicBool::new(false)));
+    let seen = Arc::clone(&ended);
+    let measuring = std::thread::spawn(move || {
+        let mut most = 0;
+        while !seen.load(Ordering::Relaxed) {
+            most = most.max(heap());
+        }
+        most
+    });
+    let request = axum::http::Request::get(path).body(axum::body::Body::empty()).expect("a request");
+    let response = router.clone().oneshot(request).await.expect("a response");
+    ended.store(true, Ordering::Relaxed);
+    assert_eq!(response.status(), 200, "{path}");
+    measuring.join().expect("measured").saturating_sub(before)
+}
+
+/// The attack: views of a tree whose sessions have long texts. The control: the view of one session of it reads its text.
+#[tokio::test]
+async fn views_of_a_tree_hold_the_texts_of_one_session() {
+    const CHILDREN: usize = 24;
+    const TEXT: usize = 900_000;
+    let _alone = ALONE.lock().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    // The memory engine shares its texts with readers.
+    let redb = Redb::open(&folder.path().join("journal"), 1 << 20).expect("a store");
+    let journal = Journal::open(Box::new(redb), subtend_journal::Options::default()).expect("a journal");
+    let host = hosted(journal, "Hello.".to_owned()).await;
+    let top = host.runtime().open(OpenOptions::agent("general")).expect("a session");
+    let receipt = top.send("Good morning.").await.expect("accepted");
+    top.run(receipt.run).ended().await.expect("an end");
+    for _ in 0..CHILDREN {
+        let child = top.branch(BranchOptions::default()).await.expect("a branch");
+        let receipt = child.send("y".repeat(TEXT)).await.expect("accepted");
+        child.run(receipt.run).ended().await.expect("an end");
+    }
+    let router = host.router();
+    let peaks = [
+        peak(&router, &format!("/s/{}/timeline", top.id())).await,
+        peak(&router, &format!("/s/{}/replay", top.id())).await,
+    ];
+    println!("at most {peaks:?} bytes on the heap");
+    assert_eq!(peaks.map(|peak| peak > TEXT && peak < CHILDREN * TEXT / 2), [true; 2], "{peaks:?}");
+    drop((router, top));
     host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
 }

@@ -24,10 +24,12 @@ const MAX_FRAMES: u64 = 200_000;
 /// Maximum size in bytes of the shown messages. Escaping may enlarge them six times.
 const MAX_CONTEXT_BYTES: usize = 2 << 20;
 
-/// A record of the tree in the order of the store.
+/// A record of the tree in the order of the store. Only the shown one is read again.
+#[derive(Clone, Copy)]
 struct ReplayStep {
     session: SessionId,
-    stored: Stored,
+    seq: Seq,
+    lsn: Lsn,
 }
 
 /// The shown record, and the session whose messages are shown.
@@ -111,10 +113,15 @@ fn steps(host: &Host, top: SessionId) -> Result<Vec<ReplayStep>, Problem> {
             }
         };
         if member {
-            steps.extend(records.into_iter().map(|stored| ReplayStep { session, stored }));
+            steps.extend(records.iter().map(|stored| ReplayStep { session, seq: stored.seq, lsn: Lsn(lsn) }));
         }
     }
     Ok(steps)
+}
+
+fn read_step(host: &Host, step: ReplayStep) -> Result<Option<Stored>, ReadError> {
+    let frame = host.runtime().journal().frame_at(step.lsn)?;
+    Ok(frame.and_then(|(_, records)| records.into_iter().find(|stored| stored.seq == step.seq)))
 }
 
 impl ReplayFrame {
@@ -124,31 +131,28 @@ impl ReplayFrame {
         let at = wanted.at.unwrap_or(all).clamp(1, all.max(1));
         let nothing = || Problem::no_session(&id.to_string());
         let step = steps.get(at.saturating_sub(1)).ok_or_else(nothing)?;
-        let mut then: BTreeMap<SessionId, Vec<&Record>> = BTreeMap::new();
-        for step in steps.iter().take(at) {
-            then.entry(step.session).or_default().push(&step.stored.record);
-        }
+        let shown = read_step(host, *step)?.ok_or_else(nothing)?;
+        // The last record of each session.
+        let then: BTreeMap<_, _> = steps.iter().take(at).map(|step| (step.session, step.seq)).collect();
         // By default, the session at the top: the last record may belong to the service that writes titles.
         let own = if wanted.at.is_some() { step.session } else { id };
         let whose = wanted.of.filter(|of| then.contains_key(of)).unwrap_or(own);
         let mut rows = Vec::with_capacity(then.len());
         let (mut messages, mut model, mut left_out) = (Vec::new(), String::new(), 0);
-        for (session, records) in &then {
-            let folded = host.runtime().journal().records_from(*session, Seq(1), records.len())?;
-            let Ok(state) = Folded::fold(*session, folded.iter().take(records.len()).map(|stored| &stored.record))
-            else {
-                continue;
-            };
-            let outcome = records.iter().rev().find_map(|record| {
-                let Record::RunEnded(ended) = record else { return None };
+        for (session, last) in &then {
+            let count = usize::try_from(last.0).unwrap_or(usize::MAX);
+            let mut records = host.runtime().journal().records_from(*session, Seq(1), count)?;
+            records.retain(|stored| stored.seq <= *last);
+            let Ok(state) = Folded::fold(*session, records.iter().map(|stored| &stored.record)) else { continue };
+            let outcome = records.iter().rev().find_map(|stored| {
+                let Record::RunEnded(ended) = &stored.record else { return None };
                 Some(ended.outcome.kind())
             });
             let name = format!("{} {}", state.created.agent, state.created.short);
             if *session == whose {
                 let context = context::context(&state);
                 model = context.model.to_string();
-                let then = records.len() as u64;
-                let system = super::transcript::transcript(host, whose, Some(Seq(then)))?.header.system;
+                let system = super::transcript::transcript(host, whose, Some(*last), 0)?.header.system;
                 messages.push(ReplayMessage {
                     who: "system prompt".to_owned(),
                     text: escape_text(&system.unwrap_or_default()),
@@ -165,15 +169,15 @@ impl ReplayFrame {
                 shown: *session == whose,
             });
         }
-        let record = escape_text(&serde_json::to_string_pretty(&step.stored.record).unwrap_or_default());
+        let record = escape_text(&serde_json::to_string_pretty(&shown.record).unwrap_or_default());
         Ok(Self {
             id,
             at,
             all,
-            when: words::utc_text(step.stored.at_ms),
+            when: words::utc_text(shown.at_ms),
             session: step.session,
             name: rows.iter().find(|row| row.id == step.session).map(|row| row.name.clone()).unwrap_or_default(),
-            kind: step.stored.record.kind(),
+            kind: shown.record.kind(),
             record,
             rows,
             model,

@@ -9,6 +9,7 @@ use subtend_actors::Runtime;
 use subtend_actors::history::History;
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{CallId, Seq, SessionId};
+use subtend_session::index::Head;
 use subtend_session::record::{Carrier, Record};
 
 use super::extract::PathPart;
@@ -234,16 +235,9 @@ struct KindTotal {
     duration: String,
 }
 
-struct SessionRecords {
-    id: SessionId,
-    level: u64,
-    records: Vec<Stored>,
-}
-
-/// The records of the drawn sessions, and how many sessions were left out.
-#[derive(Default)]
-struct SubtreeRecords {
-    read: Vec<SessionRecords>,
+/// Numbers of sessions that are not drawn, or not completely.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Omitted {
     left_out: usize,
     /// Number of sessions whose later records are not drawn.
     truncated: usize,
@@ -251,35 +245,42 @@ struct SubtreeRecords {
     damaged: usize,
 }
 
-/// Reads a session and its descendants in the order of creation, parents first.
+/// Calls `draw` with the level, the head and the records of a session and of its descendants, in the order of creation,
+/// parents first. Only one session is in memory.
 ///
 /// Only counts sessions beyond [`MAX_SESSIONS`], and those after `budget` records.
-fn read_subtree(journal: &Journal, top: SessionId, mut budget: usize) -> Result<SubtreeRecords, ReadError> {
-    let (mut subtree, mut known, mut next) = (SubtreeRecords::default(), HashSet::new(), vec![(top, 0)]);
+fn read_subtree(
+    journal: &Journal,
+    top: SessionId,
+    mut budget: usize,
+    mut draw: impl FnMut(SessionId, u64, Head, &[Stored]),
+) -> Result<Omitted, ReadError> {
+    let (mut omitted, mut drawn, mut known, mut next) = (Omitted::default(), 0, HashSet::new(), vec![(top, 0)]);
     while let Some((id, level)) = next.pop() {
         if !known.insert(id) {
             continue;
         }
-        let deleted = journal.head(id)?.is_none_or(|head| head.deleted);
+        let head = journal.head(id)?.filter(|head| !head.deleted);
         let mut spawned = Vec::new();
-        if subtree.read.len() == MAX_SESSIONS || budget == 0 {
-            subtree.left_out += usize::from(!deleted);
-        } else if !deleted {
+        if drawn == MAX_SESSIONS || budget == 0 {
+            omitted.left_out += usize::from(head.is_some());
+        } else if let Some(head) = head {
             // A session that cannot be read gets a row without bars.
             let read = journal.records_from(id, Seq(1), budget.saturating_add(1));
-            subtree.damaged += usize::from(read.is_err());
+            omitted.damaged += usize::from(read.is_err());
             let mut records = read.unwrap_or_default();
-            subtree.truncated += usize::from(records.len() > budget);
+            omitted.truncated += usize::from(records.len() > budget);
             records.truncate(budget);
             budget -= records.len();
             spawned = History::of(&records).children;
-            subtree.read.push(SessionRecords { id, level, records });
+            drawn += 1;
+            draw(id, level, head, &records);
         }
         let others = journal.children(id)?.into_iter().filter(|child| !spawned.contains(child));
         let children: Vec<_> = spawned.iter().copied().chain(others).collect();
         next.extend(children.into_iter().rev().map(|child| (child, level + 1)));
     }
-    Ok(subtree)
+    Ok(omitted)
 }
 
 fn total_text(spans: &[Span], kind: BarKind, now: i64) -> String {
@@ -294,15 +295,13 @@ fn total_text(spans: &[Span], kind: BarKind, now: i64) -> String {
 impl TimelineChart {
     fn read(runtime: &Runtime, id: SessionId) -> Result<Self, ReadError> {
         let journal = runtime.journal();
-        let SubtreeRecords { read: found, left_out, truncated, damaged } = read_subtree(journal, id, MAX_RECORDS)?;
-        let mut read = Vec::with_capacity(found.len());
-        let (mut from, mut now) = (i64::MAX, 0);
-        for SessionRecords { id, level, records } in found {
-            let Some(head) = journal.head(id)? else { continue };
+        let (mut from, mut now, mut read) = (i64::MAX, 0, Vec::new());
+        let omitted = read_subtree(journal, id, MAX_RECORDS, |id, level, head, records| {
             from = from.min(records.first().map_or(head.created_ms, |first| first.at_ms));
             now = now.max(records.last().map_or(head.updated_ms, |last| last.at_ms));
-            read.push((id, level, head, Spans::from_records(&records)));
-        }
+            read.push((id, level, head, Spans::from_records(records)));
+        })?;
+        let Omitted { left_out, truncated, damaged } = omitted;
         let open = read.iter().any(|(.., spans)| spans.iter().any(|span| span.to.is_none()));
         if open {
             now = now.max(runtime.now_ms());
@@ -386,9 +385,10 @@ mod tests {
         let journal = runtime.journal();
         let all = journal.records(session.id()).expect("records").len();
         let drawn = |budget| {
-            let subtree = read_subtree(journal, session.id(), budget).expect("read");
-            let records: usize = subtree.read.iter().map(|read| read.records.len()).sum();
-            (records, subtree.left_out, subtree.truncated)
+            let mut count = 0;
+            let add = |_, _, _, records: &[Stored]| count += records.len();
+            let omitted = read_subtree(journal, session.id(), budget, add).expect("read");
+            (count, omitted.left_out, omitted.truncated)
         };
         assert_eq!([drawn(1_000), drawn(2), drawn(0)], [(all, 0, 0), (2, 0, 1), (0, 1, 0)]);
     }
