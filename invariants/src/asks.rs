@@ -98,7 +98,7 @@ fn judge(observed: &Observed, approvers: &[Approver], ask: &ObservedAsk) -> Resu
 pub(super) fn always_is_own(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };
-        let own = state.always.iter().all(|access| {
+        let own = state.always.iter().all(|(_, access)| {
             let mut answers = seen.asks.values().filter(|ask| ask.access == (&access.action, &access.resource));
             answers.any(|ask| matches!(ask.answered, Some((_, AskVerdict::Always, AnsweredBy::Person))))
         });

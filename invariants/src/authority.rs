@@ -7,10 +7,11 @@ use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::authority::{Access, Verdict as Answer};
 use subtend_session::call::{CallEnd, CallKind};
-use subtend_session::ids::{CallId, SessionId, TurnNo};
+use subtend_session::dialect::discovery;
+use subtend_session::ids::{CallId, SessionId, Text, TurnNo};
 use subtend_session::outcome::Initiator;
 use subtend_session::place::{Owner, Place};
-use subtend_session::record::{AnsweredBy, AskVerdict, BranchCreated, From, InputAccepted, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, BranchCreated, From, InputAccepted, Record, ToolCall};
 
 fn judge_each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
@@ -250,25 +251,39 @@ fn started_calls<'a>(seen: &SessionFacts<'a>, turn: TurnNo) -> Vec<(CallId, &'a 
     calls.collect()
 }
 
-/// Checks that a call that needs an approval was approved, or is covered by an earlier "always" of the session.
+/// Checks that a call that needs an approval was approved, or is covered by an earlier "always" of the session for its
+/// tool.
 fn check_approvals(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
-    let mut always: BTreeSet<Access> = BTreeSet::new();
+    let mut always: BTreeSet<(Text, Access)> = BTreeSet::new();
     let mut allowed: BTreeSet<CallId> = BTreeSet::new();
+    let mut calls: &[ToolCall] = &[];
     for record in seen.view.records {
-        if let Record::AskAnswered { call, verdict: verdict @ (AskVerdict::Allow | AskVerdict::Always), .. } = record {
+        if let Record::TurnAnswered(answer) = record {
+            calls = &answer.calls;
+        } else if let Record::AskAnswered {
+            call, verdict: verdict @ (AskVerdict::Allow | AskVerdict::Always), ..
+        } = record
+        {
             allowed.insert(*call);
             if let (AskVerdict::Always, Some(ask)) = (verdict, seen.asks.get(call)) {
-                always.insert(Access { action: ask.access.0.clone(), resource: ask.access.1.clone() });
+                let access = Access { action: ask.access.0.clone(), resource: ask.access.1.clone() };
+                always.insert((tool_of(calls, *call), access));
             }
         } else if let Record::CallStarted { call, access: Some(access), .. } = record {
             let asks = seen.ceiling().is_some_and(|ceiling| ceiling.verdict(access) == Answer::Ask);
-            let approval = allowed.contains(call) || always.contains(access);
+            let approval = allowed.contains(call) || always.contains(&(tool_of(calls, *call), (**access).clone()));
             ensure_if(asks, approval, InvariantId::P7, session, || {
                 format!("call {call} started with {access:?}, which was not approved")
             })?;
         }
     }
     Ok(())
+}
+
+/// Returns the tool of a call of the last answer.
+fn tool_of(calls: &[ToolCall], call: CallId) -> Text {
+    let called = usize::try_from(call.ix).ok().and_then(|ix| calls.get(ix));
+    called.map_or_else(|| "".into(), |called| discovery::display_name(&called.tool, &called.args).into())
 }
 
 /// Checks that people or the host create each branch, and that a child's first run belongs to the call that created it.

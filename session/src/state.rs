@@ -80,8 +80,8 @@ pub struct State {
     pub agent: Option<Arc<AgentOverride>>,
     /// The offered tools, if not all tools of the host are offered. Set at the creation or by a continuing call.
     pub tools: Option<Vec<Text>>,
-    /// Accesses that were allowed permanently, in this session only.
-    pub always: BTreeSet<Access>,
+    /// Accesses that were allowed permanently, in this session only, each for one tool: `list` and `search` have equal ones.
+    pub always: BTreeSet<(Text, Access)>,
     pub alternatives: BTreeMap<Seq, Alternatives>,
     /// The messages of runs that did not complete, which a rollback hides.
     pub message_ranges: BTreeMap<RunNo, MessageRange>,

@@ -98,6 +98,46 @@ async fn approval_covers_only_the_shown_call() {
     host.shut_down().await;
 }
 
+/// The text of a command may be what another command is shown as: cut, and with other characters. The control: the same
+/// command again needs no question.
+#[cfg(unix)]
+#[tokio::test]
+async fn approval_of_a_text_covers_no_command_shown_as_it() {
+    let mut scene = AttackScene::new().policy(Verdict::Allow, &[("shell.run", "*", Verdict::Ask)]);
+    let host = scene.host().await;
+    let run = |command: &str| call("shell", json!({"command": command}));
+    let start = format!("echo shown # {}", "\u{e0041}".repeat(70));
+    let hidden = format!("{start}{}\ntouch spoiled", "-".repeat(1_000 - start.len()));
+    let (_, questions) = approve_each(&host, &[run(&hidden)], &[]).await;
+    let shown = questions[0].1.clone();
+    assert!(shown.len() < 1_000, "{shown}");
+    // A display of an earlier version.
+    let mark = format!("… ({} bytes, {})", hidden.len(), subtend_session::ids::Hash::of(hidden.as_bytes()));
+    let earlier = format!("{}{mark}", shown.split_once('…').expect("a mark").0);
+    for text in [&shown, &earlier] {
+        let steps = [run(text), run(text), run(&hidden)];
+        let (session, questions) = approve_each(&host, &steps, &[AskVerdict::Always]).await;
+        let failed: Vec<bool> = host.results(session).iter().map(|(failed, _)| *failed).collect();
+        assert_eq!((questions.len(), failed), (2, vec![false, false, true]), "{text}");
+        assert!(questions[0].1 != questions[1].1 && questions[1].1 == shown, "{questions:?}");
+    }
+    assert!(!scene.at("spoiled").exists());
+    host.shut_down().await;
+}
+
+/// A permanent approval of `list` does not let `search` read contents. The control: `list` again.
+#[tokio::test(start_paused = true)]
+async fn approval_of_a_list_does_not_cover_a_search() {
+    let mut scene = AttackScene::new().policy(Verdict::Allow, &[("fs.read", "*", Verdict::Ask)]);
+    let host = scene.host().await;
+    let list = || call("list", json!({"path": "."}));
+    let steps = [list(), list(), call("search", json!({"path": ".", "pattern": "hidden"}))];
+    let (session, questions) = approve_each(&host, &steps, &[AskVerdict::Always]).await;
+    let failed: Vec<bool> = host.results(session).iter().map(|(failed, _)| *failed).collect();
+    assert_eq!((questions.len(), failed), (2, vec![false, false, true]));
+    host.shut_down().await;
+}
+
 /// An approval for one file does not cover the target of a link that replaces it.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]

@@ -35,7 +35,7 @@ pub use listed::list_contains;
 #[cfg(feature = "mcp")]
 pub(crate) use listed::{parts, short_name};
 pub use live::LiveTools;
-pub use ruling::Ruling;
+pub use ruling::{Ruling, mark};
 
 /// Tools by name. Cheap to clone.
 #[derive(Clone, Default)]

@@ -73,10 +73,11 @@ impl Driver {
             let Some(parsed) = self.work.ready.get(&CallId { turn, ix }) else { continue };
             self.resolve_task(parsed, &mut call.kind, &mut call.note);
             if let CallKind::Continue(_) = call.kind {
-                call.access = self.access_to_continue(parsed);
+                call.access = self.access_to_continue(&call.asked.tool, parsed);
                 call.ask = call.access.is_some();
             } else if call.ask && !self.state.always.is_empty() {
-                let (access, ask) = self.agents.required_access(&self.offer, &self.state.always, parsed);
+                let (access, ask) =
+                    self.agents.required_access(&self.offer, &self.state.always, &call.asked.tool, parsed);
                 (call.access, call.ask) = (access.map(Box::new), ask);
             }
         }
@@ -84,13 +85,12 @@ impl Driver {
 
     /// Returns the access that needs an approval before the named task continues: the same as for starting its agent. Returns `None` if no approval is
     /// needed, or if the task is unknown; admission then refuses the call.
-    pub(crate) fn access_to_continue(&self, parsed: &Parsed) -> Option<Box<Access>> {
+    pub(crate) fn access_to_continue(&self, tool: &str, parsed: &Parsed) -> Option<Box<Access>> {
         let Parsed::Spawn(Request::Continue(again)) = parsed else { return None };
         let child = self.state.children.get(&find_own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
         let access = spawn_access(&child.agent);
-        let needs_approval =
-            self.offer.authority.verdict(&access) == Verdict::Ask && !self.state.always.contains(&access);
-        needs_approval.then(|| Box::new(access))
+        let asks = self.offer.authority.verdict(&access) == Verdict::Ask;
+        (asks && !background::is_granted(&self.state.always, tool, &access)).then(|| Box::new(access))
     }
 
     /// Resolves the task of a call. If the task is unknown, the call becomes invalid, with a text for the model.

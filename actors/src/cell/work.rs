@@ -256,7 +256,7 @@ impl Driver {
             if let Some(parsed) = &found.ready {
                 self.resolve_task(parsed, &mut found.kind, &mut found.note);
                 if let CallKind::Continue(_) = found.kind {
-                    found.access = self.access_to_continue(parsed);
+                    found.access = self.access_to_continue(&call.tool, parsed);
                     found.ask = found.access.is_some();
                 }
             }

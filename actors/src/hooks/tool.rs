@@ -15,7 +15,7 @@ use crate::spawn::background;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GrantedApprovals {
     /// The session's permanent approvals.
-    pub(crate) always: BTreeSet<Access>,
+    pub(crate) always: BTreeSet<(Text, Access)>,
     pub(crate) once: Vec<Access>,
 }
 

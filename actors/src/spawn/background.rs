@@ -34,10 +34,10 @@ const MAX_TURN_BYTES: usize = 1 << 10;
 /// Maximum wait of one call in ms, below the default time limit of tools.
 const MAX_WAIT_MS: u64 = 60_000;
 
-/// Returns whether the permanent approvals of a session cover an access of `tool`. None covers text that is typed into a process: its access names
-/// the text as a command, which an approval of `shell` may name too, and not the process that reads it.
-pub(crate) fn is_granted(always: &BTreeSet<Access>, tool: &str, access: &Access) -> bool {
-    tool != PROCESS && always.contains(access)
+/// Returns whether the permanent approvals of a session cover an access of `tool`. None covers text that is typed into a process: its access does
+/// not name the process that reads it.
+pub(crate) fn is_granted(always: &BTreeSet<(Text, Access)>, tool: &str, access: &Access) -> bool {
+    tool != PROCESS && always.iter().any(|(of, granted)| **of == *tool && granted == access)
 }
 
 /// Adds the agent of processes to `catalog`, if `tools` can start them.

@@ -187,7 +187,13 @@ impl Agents {
 
 impl Agents {
     /// Classifies a call, given the permanent approvals `always`. The result is the same in a later activation, with or without an approver.
-    pub(crate) fn classify(&self, offer: &ToolSet, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
+    pub(crate) fn classify(
+        &self,
+        offer: &ToolSet,
+        always: &BTreeSet<(Text, Access)>,
+        tool: &str,
+        args: &str,
+    ) -> Classified {
         use subtend_tools::registry::Classified as Found;
         if let Some(started) = self.starts_process(offer, tool, args) {
             return started;
@@ -201,7 +207,7 @@ impl Agents {
                         return Classified::tree(Err(start.dialect.refused("NOT_ALLOWED", &text)));
                     }
                     // Allowed access needs no record here, since the child records its own.
-                    let ask = verdict != Verdict::Allow && !always.contains(&access);
+                    let ask = verdict != Verdict::Allow && !background::is_granted(always, tool, &access);
                     let access = ask.then(|| Box::new(access));
                     let kind = CallKind::Child(start.mode);
                     let ready = Some(Parsed::Spawn(Request::Start(start)));
@@ -253,11 +259,12 @@ impl Agents {
         offer.opens.read(tool, args)
     }
 
-    /// Returns the recorded access of a parsed call, and whether it needs an approval given `always`.
+    /// Returns the recorded access of a parsed call of `named`, and whether it needs an approval given `always`.
     pub(crate) fn required_access(
         &self,
         offer: &ToolSet,
-        always: &BTreeSet<Access>,
+        always: &BTreeSet<(Text, Access)>,
+        named: &str,
         parsed: &Parsed,
     ) -> (Option<Access>, bool) {
         match parsed {
@@ -272,7 +279,7 @@ impl Agents {
             Parsed::Spawn(Request::Start(start)) if *start.agent == *AGENT => (None, false),
             Parsed::Spawn(Request::Start(start)) => {
                 let (access, verdict) = offer.start_access(&start.agent);
-                let ask = verdict == Verdict::Ask && !always.contains(&access);
+                let ask = verdict == Verdict::Ask && !background::is_granted(always, named, &access);
                 (ask.then_some(access), ask)
             }
             Parsed::Spawn(Request::Continue(_))

@@ -47,7 +47,7 @@ pub(crate) struct Audit {
     /// Unanswered asks.
     asked_access: BTreeMap<CallId, Access>,
     answered: BTreeSet<CallId>,
-    always: BTreeSet<Access>,
+    always: BTreeSet<(Text, Access)>,
     decisions: Vec<Decision>,
 }
 
@@ -93,7 +93,7 @@ impl Audit {
             AskVerdict::Deny => Decided::Denied,
         };
         if verdict == AskVerdict::Always {
-            self.always.extend(access.clone());
+            self.always.extend(access.clone().map(|access| (self.tool_of(call), access)));
         }
         self.answered.insert(call);
         self.decided(seq, call, access, decided, DecidedBy::Asked(by), None);

@@ -395,7 +395,7 @@ pub(super) const CASES: &[Case] = &[
     (
         "an \"always\" of another session",
         Scene::good,
-        |s| _ = s.child_state.always.insert(*access()),
+        |s| _ = s.child_state.always.insert(("write".into(), *access())),
         &[InvariantId::P5],
     ),
     (

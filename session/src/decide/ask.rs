@@ -1,6 +1,8 @@
 //! Approvals of calls: requested when the call is due, then given or timed out. A call that awaits approval counts as
 //! open, so the run waits mid-turn and releases its slot. Calls that may write stay in order: a later one waits.
 
+use std::borrow::Cow;
+
 use super::draft::Draft;
 use super::opening::ms_until;
 use crate::authority::Access;
@@ -17,7 +19,7 @@ use crate::state::CallPhase;
 const PROCESS: &str = "process";
 const STALE: Rejection = Rejection::Stale("an approval");
 
-/// Applies an approver's answer. `always` also approves the other calls of the turn that need the same access.
+/// Applies an approver's answer. `always` also approves the turn's other calls of the tool that need the same access.
 pub(super) fn on_ask_answered(
     draft: &mut Draft<'_>,
     call: CallId,
@@ -107,18 +109,21 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns whether a call types text into a background process.
-    fn types_text(&self, call: CallId) -> bool {
-        let open_call = self.state.call(call);
-        open_call.is_some_and(|open_call| discovery::display_name(&open_call.tool, &open_call.args) == PROCESS)
+    fn called_tool(&self, call: CallId) -> Option<Cow<'_, str>> {
+        self.state.call(call).map(|open_call| discovery::display_name(&open_call.tool, &open_call.args))
     }
 
-    /// Returns the other calls of the turn that ask for the same access. A command that is typed into a process has the
-    /// access of one that a shell runs, and needs an approval of its own.
+    /// Returns whether a call types text into a background process.
+    fn types_text(&self, call: CallId) -> bool {
+        self.called_tool(call).is_some_and(|tool| tool == PROCESS)
+    }
+
+    /// Returns the turn's other calls of the same tool that ask for the same access.
     fn similar_asks(&self, call: CallId, access: &Access) -> Vec<(CallId, Access)> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let ids = (0_u32..).map(|ix| CallId { turn: call.turn, ix });
-        let others = ids.take(turn.calls.len()).filter(|other| *other != call && !self.types_text(*other));
+        let tool = self.called_tool(call);
+        let others = ids.take(turn.calls.len()).filter(|other| *other != call && self.called_tool(*other) == tool);
         let asked_accesses = others.filter_map(|other| Some((other, self.requested_access(other)?)));
         asked_accesses.filter(|(_, other)| other == access).collect()
     }

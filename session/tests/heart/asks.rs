@@ -237,7 +237,7 @@ fn always_covers_its_access_and_calls_with_the_same_access() {
     assert_eq!(heart.summary(answer_ask(0, AskVerdict::Always)), "ask_answered ask_answered +0 Done > W");
     let Some(Record::AskAnswered { call: also, verdict, .. }) = heart.log.get(heart.log.len() - 2) else { panic!() };
     assert_eq!((*also, *verdict), (call(1, 2), AskVerdict::Allow));
-    assert_eq!(heart.state.always.iter().collect::<Vec<_>>(), [&access("a")]);
+    assert_eq!(heart.state.always.iter().collect::<Vec<_>>(), [&("tool".into(), access("a"))]);
     assert_eq!(
         root(vec![(writes(), Some("a"))]).then(allow(0)).state.always.len(),
         0,

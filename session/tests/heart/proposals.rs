@@ -137,6 +137,24 @@ fn always_approval_of_a_command_covers_no_typed_text() {
     assert_eq!(answered([SHELL, SHELL]), ("ask_answered ask_answered +0 Done > W".to_owned(), 1));
 }
 
+/// `list .` and `search .` need one access, and only the second one reads contents. The control: another call of the tool.
+#[test]
+fn always_approval_covers_no_other_tool_with_its_access() {
+    let answered = |tools: [&str; 2]| {
+        let mut asked = asking(1, vec![(reads(), Some(".")), (reads(), Some("."))]);
+        let Command::ModelAnswered(answer) = &mut asked else { panic!() };
+        answer.calls.iter_mut().zip(tools).for_each(|(call, tool)| call.asked.tool = tool.into());
+        let mut heart = Heart::root().then(send(1, "go")).then(asked);
+        let decided = heart.summary(answer_ask(0, AskVerdict::Always, AnsweredBy::Person));
+        (decided, heart.state.always.into_iter().map(|(tool, _)| tool.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(answered(["list", "search"]), ("ask_answered +0 Done > W".to_owned(), vec!["list".to_owned()]));
+    assert_eq!(
+        answered(["list", "list"]),
+        ("ask_answered ask_answered +0 +1 Done > W".to_owned(), vec!["list".to_owned()])
+    );
+}
+
 #[test]
 fn hand_over_precedes_other_calls_and_next_turn_waits_for_them() {
     let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![reads(), proposal()])).then(allow(1));

@@ -283,8 +283,9 @@ fn access(tool: &str) -> Option<Box<Access>> {
 
 /// Returns whether a call needs an approval in this state.
 fn asks(state: &State, tool: &str) -> bool {
-    access(tool)
-        .is_some_and(|access| state.ceiling.verdict(&access) == Verdict::Ask && !state.always.contains(&*access))
+    access(tool).is_some_and(|access| {
+        state.ceiling.verdict(&access) == Verdict::Ask && !state.always.contains(&(tool.into(), *access))
+    })
 }
 
 pub(super) fn resolve_call(state: &State, tool: &str, args: &str) -> ResolvedCall {

@@ -1,6 +1,6 @@
 //! Calls through `use_tool` in the list.
 
-use subtend_session::ids::Hash;
+use subtend_tools::registry;
 
 use super::tests::session;
 use super::*;
@@ -10,7 +10,7 @@ use super::*;
 fn call_by_use_tool_is_listed_as_the_called_tool() {
     let (id, head) = session();
     let typed = format!("{} \u{202e}", "x".repeat(2000));
-    let recorded = format!("xx… ({} bytes, {})", typed.len(), Hash::of(typed.as_bytes()));
+    let recorded = format!("xx{}", registry::mark(&typed));
     let direct = serde_json::json!({"action": "input", "session_id": "b", "text": typed});
     let used = serde_json::json!({"tool": "process", "args": direct});
     for (tool, args) in [("process", &direct), ("use_tool", &used)] {

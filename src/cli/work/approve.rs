@@ -306,7 +306,6 @@ pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
 mod offered;
 #[cfg(test)]
 mod tests {
-    use subtend_session::ids::Hash;
     use subtend_session::record::AnsweredBy;
 
     use super::super::super::paint::exact;
@@ -386,7 +385,7 @@ mod tests {
         assert!(!text.contains("ls"), "{text}");
         // A shortened command is shown in full if it matches the recorded hash.
         let (command, other_one) = (format!("{} \u{202e}", "x".repeat(2000)), "y".repeat(2002));
-        let recorded = format!("xx… ({} bytes, {})", command.len(), Hash::of(command.as_bytes()));
+        let recorded = format!("xx{}", subtend_tools::registry::mark(&command));
         for (name, given, is_shown) in
             [("command", &command, true), ("text", &command, true), ("command", &other_one, false)]
         {

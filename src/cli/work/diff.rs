@@ -1,9 +1,9 @@
 //! Shows the full effect of a call: every line of a command or an edit, or all changed lines of a file.
 
 use serde_json::Value;
-use subtend_session::ids::Hash;
 use subtend_session::values::parse_recorded;
 use subtend_tools::background::PROCESS;
+use subtend_tools::registry;
 
 /// Maximum size in bytes of a file that is compared with its new content.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -73,10 +73,7 @@ pub(crate) fn types_text(tool: &str, action: &str) -> bool {
 /// the arguments, or the text that is typed into a process, matches the hash, returns that text.
 pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
     let text = |name: &str| parse_recorded::<Value>(args).ok()?.get(name)?.as_str().map(str::to_owned);
-    let is_recorded = |command: &String| {
-        let mark = format!("({} bytes, {})", command.len(), Hash::of(command.as_bytes()));
-        *command == recorded || recorded.ends_with(&mark)
-    };
+    let is_recorded = |command: &String| *command == recorded || recorded.ends_with(&registry::mark(command));
     let mut texts = ["command", "text"].into_iter().filter(|_| action == "shell.run").filter_map(text);
     texts.find(is_recorded).unwrap_or_else(|| recorded.to_owned())
 }

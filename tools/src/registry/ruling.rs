@@ -14,6 +14,8 @@ use crate::workspace::names::READ;
 const MAX_SHOWN: usize = 1000;
 /// Maximum bytes of a resource in an error.
 const MAX_SHOWN_IN_ERROR: usize = 300;
+/// Start of the mark of a display.
+const MARK: &str = "… (";
 
 /// The ruling on one call: the lowest verdict among its accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,15 +78,22 @@ fn is_misleading(c: char) -> bool {
 
 /// Returns an access for records and approvals: shortened, and without misleading characters.
 ///
-/// A changed text contains a hash of the original, so that an approval cannot apply to another text.
+/// No two resources have one display, since approvals are compared by it: a changed text ends with the mark of the
+/// original, and so does a text that could be the display of another one.
 fn to_display(access: &Access) -> Access {
     let resource = &*access.resource;
-    if resource.len() <= MAX_SHOWN && !resource.contains(is_misleading) {
+    let imitates = resource.contains(MARK) && resource.ends_with(')');
+    if resource.len() <= MAX_SHOWN && !imitates && !resource.contains(is_misleading) {
         return access.clone();
     }
     let head = bounded::head(resource, MAX_SHOWN).replace(is_misleading, "\u{fffd}");
-    let (length, hash) = (resource.len(), Hash::of(resource.as_bytes()));
-    Access { action: access.action.clone(), resource: format!("{head}… ({length} bytes, {hash})").into() }
+    Access { action: access.action.clone(), resource: format!("{head}{}", mark(resource)).into() }
+}
+
+/// Returns the end of the display of a resource that is not shown as it is.
+pub fn mark(resource: &str) -> String {
+    // An earlier version had no `blake3` here, and displays that were not unique: its approvals must not match.
+    format!("{MARK}{} bytes, blake3 {})", resource.len(), Hash::of(resource.as_bytes()))
 }
 
 pub(super) fn denied_error(tool: &dyn Tool, access: &Access, why: &str) -> ToolError {
@@ -119,16 +128,17 @@ mod tests {
             ("ls\u{1b}[2K", "ls\u{7}[2K"),
             ("cat a\u{202e}b", "cat a\u{202d}b"),
             (&*format!("{long}a"), &*format!("{long}b")),
-            ("rm a\u{200b}", "rm a"),
+            ("rm a\u{200b}", "rm a\u{200c}"),
             ("rm a\u{2800}b", "rm a\u{a0}b"),
+            ("x… (1 bytes, y)", "x… (2 bytes, y)"),
         ];
         for (one, other) in pairs {
             let (one, other) = (to_display(&command(one)), to_display(&command(other)));
             assert_ne!(one, other);
             for seen in [&one, &other] {
                 assert!(seen.resource.len() < MAX_SHOWN + 100 && !seen.resource.contains(is_misleading), "{seen:?}");
-                // A displayed text cannot equal the display of another resource: the text is unchanged, or too long to be shown in full.
-                assert!(to_display(seen) == *seen || seen.resource.len() > MAX_SHOWN);
+                // A command that spells out the display of another one has a display of its own.
+                assert_ne!(to_display(seen), *seen);
             }
         }
     }

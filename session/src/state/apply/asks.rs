@@ -1,4 +1,5 @@
 use crate::authority::Access;
+use crate::dialect::discovery;
 use crate::ids::{CallId, Text};
 use crate::record::AskVerdict;
 use crate::state::{CallPhase, OpenAsk, State};
@@ -30,7 +31,8 @@ impl State {
         turn.asked = turn.asked.saturating_sub(1);
         turn.unstarted = turn.unstarted.saturating_add(1);
         if verdict == AskVerdict::Always {
-            self.always.insert(access);
+            let tool = discovery::display_name(&call.tool, &call.args).into();
+            self.always.insert((tool, access));
         }
     }
 }
