@@ -20,7 +20,7 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 /// command gets the variable even for the default location.
 const TOOLCHAINS: &[(&str, &str, &[&str])] = &[
     ("RUSTUP_HOME", ".rustup", &["settings.toml", "toolchains"]),
-    // Not the whole directory: it contains `credentials.toml`.
+    // Not the whole directory: it contains `credentials.toml`. Cargo does not run if it cannot read its settings.
     ("CARGO_HOME", ".cargo", &["bin", "registry", "git", "config", "config.toml"]),
     ("PYENV_ROOT", ".pyenv", &["."]),
     ("RBENV_ROOT", ".rbenv", &["."]),
@@ -56,6 +56,26 @@ const SECRETS: [&str; 18] = [
     ".local/share/subtend",
     ".mozilla",
 ];
+
+/// Settings in toolchains that may contain tokens and passwords, below a granted path; `*` is any directory.
+const SETTINGS_FILES: [&str; 10] = [
+    "",
+    "etc/npmrc",
+    "pip.conf",
+    "versions/*/pip.conf",
+    "versions/node/*/etc/npmrc",
+    "image/node/*/etc/npmrc",
+    "*/*/etc/npmrc",
+    "*/*/pip.conf",
+    "installs/*/*/etc/npmrc",
+    "installs/*/*/pip.conf",
+];
+
+/// Words of settings with secrets, in lower case. An address with a password has an `@`.
+const SECRET_WORDS: [&str; 7] = ["token", "secret", "passw", "credential", "_auth", "_key", "@"];
+
+/// Maximum bytes of a settings file that is searched for secrets. A longer one is not granted.
+const MAX_SETTINGS: u64 = 64 << 10;
 
 /// Maximum number of links to executables that are followed for one directory on `PATH`.
 const MAX_LINKS: usize = 2_000;
@@ -204,8 +224,37 @@ fn refusal_reason(place: &Path, home: &Path) -> Option<String> {
     }
     let secrets = SECRETS.iter().map(|secret| home.join(secret));
     let mut secrets = secrets.map(|secret| secret.canonicalize().unwrap_or(secret));
-    let secret = secrets.find(|secret| secret.starts_with(place) || place.starts_with(secret))?;
-    Some(format!("{} is private", secret.display()))
+    if let Some(secret) = secrets.find(|secret| secret.starts_with(place) || place.starts_with(secret)) {
+        return Some(format!("{} is private", secret.display()));
+    }
+    if SYSTEM.iter().any(|system| place.starts_with(system)) {
+        return None;
+    }
+    let file = SETTINGS_FILES.iter().flat_map(|pattern| matching(place, pattern)).find(|file| may_hold_secret(file))?;
+    Some(format!("{} may contain a token or password; move it to a file of credentials", file.display()))
+}
+
+/// Returns the files that `pattern` names below `place`.
+fn matching(place: &Path, pattern: &str) -> Vec<PathBuf> {
+    if pattern.is_empty() {
+        return vec![place.to_owned()];
+    }
+    let step = |dirs: Vec<PathBuf>, part: &str| match part {
+        "*" => dirs.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path()).collect(),
+        name => dirs.iter().map(|dir| dir.join(name)).filter(|path| path.exists()).collect(),
+    };
+    pattern.split('/').fold(vec![place.to_owned()], step)
+}
+
+/// Returns whether a file of settings is too long, unreadable, or has a word that stands before secrets.
+fn may_hold_secret(file: &Path) -> bool {
+    let known = ["config", "config.toml", "npmrc", "pip.conf"];
+    if !file.is_file() || !file.file_name().is_some_and(|name| known.iter().any(|known| name == *known)) {
+        return false;
+    }
+    let is_short = file.metadata().is_ok_and(|found| found.len() <= MAX_SETTINGS);
+    let text = if is_short { std::fs::read_to_string(file).ok() } else { None };
+    text.is_none_or(|text| SECRET_WORDS.iter().any(|word| text.to_lowercase().contains(word)))
 }
 
 #[cfg(test)]
@@ -249,6 +298,33 @@ mod tests {
         assert_eq!(places.left_out, []);
         let variables = [("RUSTUP_HOME", home.join(".rustup")), ("CARGO_HOME", home.join(".cargo"))];
         assert_eq!(places.variables, variables);
+    }
+
+    /// Settings of cargo and npm with a token, or with a password in an address. The control: settings without them.
+    #[test]
+    fn settings_of_toolchains_with_secrets_are_not_granted() {
+        let cargo = ".cargo/config.toml";
+        let npm = ".nvm/versions/node/v22/etc/npmrc";
+        let cases = [
+            (cargo, "[build]\njobs = 2\n", true),
+            (cargo, "[registries.own]\ntoken = \"x\"\n", false),
+            (cargo, "[http]\nproxy = \"http://me:word@proxy\"\n", false),
+            (cargo, "[env]\nAPI_KEY = \"x\"\n", false),
+            (npm, "fund=false\n", true),
+            (npm, "//registry.example/:_authToken=x\n", false),
+        ];
+        for (file, text, is_granted) in cases {
+            let (_dir, home) = home();
+            let path = home.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            let places = places(&home, &["/usr/bin".into()]);
+            let named = if file == cargo { path.clone() } else { home.join(".nvm") };
+            assert_eq!(places.readable.contains(&named), is_granted, "{file}: {text}");
+            let reasons: Vec<&str> = places.left_out.iter().map(|(_, why)| &**why).collect();
+            let why = format!("{} may contain a token or password; move it to a file of credentials", path.display());
+            assert_eq!(reasons, if is_granted { vec![] } else { vec![&*why] }, "{file}: {text}");
+        }
     }
 
     #[test]
