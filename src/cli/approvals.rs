@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "always", "deny"])]
     allow: Option<String>,
 
-    /// Allow this call, and identical calls in that session from now on
+    /// Allow this call, and from now on in that session all calls of its tool on its resource, with any content
     #[arg(long, value_name = "CALL", requires = "session", conflicts_with_all = ["all", "deny"])]
     always: Option<String>,
 

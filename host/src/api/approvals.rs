@@ -219,7 +219,7 @@ pub(super) async fn get(
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ApprovalAnswer {
-    /// `allow`, `always` (also for identical calls in that session), or `deny`.
+    /// `allow`, `always` (also for all calls of its tool on its resource in that session, with any content), or `deny`.
     #[schema(value_type = String)]
     verdict: AskVerdict,
     /// Digest of the content that was shown.
