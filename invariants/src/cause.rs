@@ -70,7 +70,7 @@ impl<'a> Traces<'a> {
     }
 
     fn read(&mut self, record: &'a Record, inputs: &[&InputAccepted]) {
-        self.recorded = self.recorded.saturating_add(record.text_bytes());
+        self.recorded = self.recorded.saturating_add(record.recorded_bytes());
         if let Record::RunParked { why: Park::Limit { .. }, .. } = record {
             self.limited = true;
         } else if let Record::RunStarted { .. } = record {

@@ -193,7 +193,20 @@ impl Record {
         self.into()
     }
 
-    /// Returns the bytes that the limit `recorded_bytes` counts: text of models, tools and owned runs, not of inputs.
+    /// Returns the bytes that the limit `recorded_bytes` counts: those of [`Record::text_bytes`], and of the texts that the
+    /// call of this record puts into the journal of a child.
+    pub fn recorded_bytes(&self) -> u64 {
+        let in_child = if let Self::ChildSpawned(spawned) = self {
+            spawned.bytes
+        } else if let Self::ContinueAsked(request) = self {
+            json_bytes(&request.input)
+        } else {
+            0
+        };
+        self.text_bytes().saturating_add(in_child)
+    }
+
+    /// Returns the bytes of the texts of models, tools and owned runs in this record, not of inputs.
     pub fn text_bytes(&self) -> u64 {
         let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| json_bytes(text));
         if let Self::TurnAnswered(answer) = self {
@@ -208,6 +221,13 @@ impl Record {
             json_bytes(&compacted.text)
         } else if let Self::NoticeTaken(taken) = self {
             taken.items.iter().map(|notice| json_bytes(&notice.prefix)).fold(0, u64::saturating_add)
+        } else if let Self::ChildSpawned(spawned) = self {
+            let lists = spawned.skipped.iter().chain(&spawned.warnings).map(|text| json_bytes(text));
+            lists.fold(of(&spawned.label), u64::saturating_add)
+        } else if let Self::ContinueAsked(request) = self {
+            json_bytes(&request.input)
+        } else if let Self::AskOpened { resource, .. } = self {
+            json_bytes(resource)
         } else {
             0
         }
@@ -226,8 +246,6 @@ impl Record {
             summary.text.len() as u64
         } else if let Self::MetadataSet(set) = self {
             set.metadata.len() as u64
-        } else if let Self::AskOpened { resource, .. } = self {
-            resource.len() as u64
         } else {
             0
         };

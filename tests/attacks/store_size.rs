@@ -87,7 +87,7 @@ async fn run_ends_when_it_has_recorded_too_much() {
     let host = scene.host().await;
     let (root, outcome) = host.try_steps("worker", &steps).await;
     assert_eq!(outcome, Outcome::OutOfBudget { which: Budget::Recorded });
-    let recorded: u64 = host.records(root.id()).await.iter().map(Record::text_bytes).sum();
+    let recorded: u64 = host.records(root.id()).await.iter().map(Record::recorded_bytes).sum();
     assert!((500_000..600_000).contains(&recorded), "{recorded}");
     // The session can continue, because the limit applies to one run.
     host.continue_with(&root, &[read("top.txt")]).await;
@@ -102,9 +102,32 @@ async fn run_records_everything_without_the_limit() {
     let host = scene.host().await;
     let (root, outcome) = host.try_steps("worker", &steps).await;
     assert_eq!(outcome, Outcome::Completed);
-    let recorded: u64 = host.records(root.id()).await.iter().map(Record::text_bytes).sum();
+    let recorded: u64 = host.records(root.id()).await.iter().map(Record::recorded_bytes).sum();
     assert!(recorded > 1_000_000, "{recorded}");
     host.shut_down().await;
+}
+
+/// Files that calls put into prompts of children. JSON makes control characters six times as long. The control: other
+/// characters.
+#[tokio::test(start_paused = true)]
+async fn files_of_many_children_are_bounded_as_recorded() {
+    let prompt = json!({"task": "go", "contextFiles": ["a", "b", "c", "d"]});
+    for (text, started) in [("\u{1}", 18), ("x", 27)] {
+        let limits = Limits { recorded_bytes: Some(10_000_000), ..Limits::default() };
+        let mut scene = AttackScene::new().limits(limits).dialect(Dialect::Subagent);
+        for path in ["a", "b", "c", "d"] {
+            std::fs::write(scene.at(path), text.repeat(90_000)).expect("a file");
+        }
+        let host = scene.host().await;
+        let calls: Vec<Value> = (0..40).map(|_| call("subagent", prompt.clone())).collect();
+        let (root, _) = host.try_steps("worker", &[in_one_turn(&calls)]).await;
+        let (children, mut size) = (host.children(root.id()), host.size(root.id()).await);
+        for child in &children {
+            size += host.size(*child).await;
+        }
+        assert!(children.len() == started && size < 10_500_000, "{text:?}: {}, {size}", children.len());
+        host.shut_down().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::ToolErrorKind;
 use subtend_session::ids::{Text, TurnNo};
+use subtend_session::values::json_bytes;
 use subtend_tools::workspace::{Listings, Workspace, resource};
 
 /// Maximum size of one file in a prompt, in bytes.
 const MAX_FILE: u64 = 256 << 10;
 
-/// Maximum size of all files of one task, and of all files that its prompt begins with, in bytes.
-const MAX_FILES: usize = 1 << 20;
+/// Maximum size of all files of one task, and of all files that its prompt begins with, in bytes as JSON.
+const MAX_FILES: u64 = 1 << 20;
 
 /// The texts for the calls of one answer, by the call's position and the path as given.
 pub(crate) type FileTexts = BTreeMap<(u32, Text), Result<Text, Text>>;
@@ -43,13 +44,13 @@ impl FileRequest {
     pub(crate) fn read(&self, workspace: &Workspace) -> FileTexts {
         let (mut read, listings) = (FileTexts::new(), Listings::default());
         let mut remaining = MAX_FILES;
-        let within = |text: Text, remaining: &mut usize| {
+        let within = |text: Text, remaining: &mut u64| {
             let why = || {
                 Text::from(format!(
-                    "the files of a task or a prompt may have {MAX_FILES} bytes in total, and the files before this one use them up"
+                    "the files of a task or a prompt may have {MAX_FILES} bytes in total as JSON, and the files before this one use them up"
                 ))
             };
-            *remaining = remaining.checked_sub(text.len()).ok_or_else(why)?;
+            *remaining = remaining.checked_sub(json_bytes(&text)).ok_or_else(why)?;
             Ok(text)
         };
         for path in &self.files {

@@ -305,6 +305,7 @@ impl Scene {
             answered(1, 1, 1),
             started(CALL, CallKind::Child(Mode::Blocking)),
             Record::ChildSpawned(Box::new(ChildSpawned {
+                bytes: 0,
                 inspectable: false,
                 dialect: subtend_session::dialect::Dialect::Task,
                 label: None,

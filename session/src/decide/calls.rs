@@ -6,7 +6,7 @@ use super::draft::Draft;
 use super::owner_cancels;
 use crate::authority::Access;
 use crate::call::{CallEnd, CallKind, Invalid, ToolEffect, ToolErrorKind};
-use crate::command::Deadline;
+use crate::command::{Deadline, Refusal};
 use crate::dialect::{Dialect, jobs};
 use crate::effect::Effect;
 use crate::ids::{CallId, RunKey, Text, TurnNo};
@@ -114,6 +114,21 @@ impl Draft<'_> {
     pub(super) fn refuse(&mut self, call: CallId, kind: CallKind, error: ToolErrorKind, content: Text) {
         self.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access: None });
         self.finish_call(call, CallEnd::ToolError { kind: error, retryable: false }, content);
+    }
+
+    /// Refuses a call whose records would exceed what remains of `recorded_bytes`, since the run ends only before its
+    /// next model call.
+    pub(super) fn check_recorded(&self, bytes: u64, dialect: Dialect) -> Result<(), Refusal> {
+        let recorded = self.run().map_or(0, |run| run.recorded);
+        let Some(limit) = self.state.limits.recorded_bytes.filter(|max| recorded.saturating_add(bytes) > *max) else {
+            return Ok(());
+        };
+        let remaining = limit.saturating_sub(recorded);
+        let message = format!(
+            "Not started: its texts take {bytes} bytes, and this run may record {remaining} more of {limit} (recorded_bytes). \
+             Give it a shorter text or fewer files, or do the work yourself."
+        );
+        Err(Refusal { kind: ToolErrorKind::Limit, message: dialect.refused("LIMIT_REACHED", &message) })
     }
 
     pub(super) fn finish_call(&mut self, call: CallId, end: CallEnd, content: Text) {

@@ -10,6 +10,7 @@ use crate::outcome::{Initiator, Outcome};
 use crate::place::{Mode, Owner};
 use crate::record::{ContinueAsked, ContinueRefusal, From, InputAccepted, Lane, Record};
 use crate::render;
+use crate::values::json_bytes;
 
 /// Handles the row in the child: opens a run or refuses. A repeated row has no effect.
 pub(super) fn on_continue(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Rejection> {
@@ -93,6 +94,10 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
     if draft.state.children.get(&child).is_some_and(|child| child.owed.is_some()) {
         let text = format!("Task {short} has an earlier run that has not ended yet: try again later.");
         return draft.refuse(call, kind, ToolErrorKind::Refused, dialect.refused("REFUSED", &text));
+    }
+    // The text is recorded here and in the child.
+    if let Err(refusal) = draft.check_recorded(json_bytes(&text).saturating_mul(2), dialect) {
+        return draft.refuse(call, kind, refusal.kind, refusal.message);
     }
     let access = draft.state.due.access.remove(&call.ix);
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access });

@@ -14,6 +14,7 @@ use crate::place::Mode;
 use crate::record::{ChildSpawned, Record};
 use crate::render;
 use crate::state::CallPhase;
+use crate::values::json_bytes;
 
 /// The manifest and ceiling of the previous plan. A chunk may contain hundreds of children of one manifest.
 type CachedCeiling = Option<(Arc<Authority>, Interned<Authority>)>;
@@ -66,7 +67,17 @@ fn admissible(draft: &Draft<'_>, plan: Box<ChildPlan>) -> Result<Box<ChildPlan>,
         let message = plan.dialect.refused("FAILED", &message);
         return Err(Refusal { kind: ToolErrorKind::Failed, message });
     }
-    Ok(plan)
+    let here = plan.skipped.iter().chain(&plan.warnings).map(|text| json_bytes(text));
+    draft.check_recorded(here.fold(plan_bytes(&plan), u64::saturating_add), plan.dialect).map(|()| plan)
+}
+
+/// Returns the bytes of the texts that the child's first records have because of the call.
+fn plan_bytes(plan: &ChildPlan) -> u64 {
+    let created = &plan.created;
+    let texts = [&created.metadata, &created.title].into_iter().flatten().chain([&plan.prompt]);
+    let names = [&created.tools, &created.in_full].into_iter().flatten().flatten();
+    let system = created.system.body.as_deref().map_or(0, json_bytes);
+    texts.chain(names).map(|text| json_bytes(text)).fold(system, u64::saturating_add)
 }
 
 fn spawn_child(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, cached: &mut CachedCeiling) {
@@ -89,6 +100,7 @@ fn spawn_child(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, cached: &mu
         label: plan.label.clone(),
         skipped: plan.skipped.clone(),
         warnings: plan.warnings.clone(),
+        bytes: plan_bytes(&plan),
         inspectable: plan.created.inspectable,
         depth: draft.state.created.place.depth().saturating_add(1),
         grant: plan.grant,

@@ -30,6 +30,9 @@ pub struct ChildSpawned {
     pub skipped: Vec<Text>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Text>,
+    /// Bytes of the texts in the child's first records. 0 in older journals.
+    #[serde(default, skip_serializing_if = "crate::usage::is_zero")]
+    pub bytes: u64,
     /// True if listings show the session in a row of its own. The model then receives its full id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inspectable: bool,

@@ -133,6 +133,7 @@ fn call_or_end_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             worked_ms: 3,
         })),
         13 => Record::ChildSpawned(Box::new(ChildSpawned {
+            bytes: 0,
             inspectable: false,
             dialect: subtend_session::dialect::Dialect::Task,
             label: None,

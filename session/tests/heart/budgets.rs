@@ -1,6 +1,7 @@
 use crate::given::*;
 use proptest::prelude::*;
-use subtend_session::command::CallObstacle;
+use subtend_session::command::{CallObstacle, ChildPlan, Plan, SpawnVerdict};
+use subtend_session::place::Mode;
 use subtend_session::record::{AttemptDiscarded, Reserved};
 
 use crate::folding::small;
@@ -82,7 +83,7 @@ fn run_over_recorded_bytes_ends_before_its_next_call() {
         let limits = Limits { recorded_bytes: Some(bytes), ..Limits::default() };
         let mut heart = Heart::root_with(limits).then(send(1, "go")).then(calls(1, vec![reads()]));
         let decision = heart.summary(tool(1, 0, "out"));
-        let recorded: u64 = heart.log.iter().map(Record::text_bytes).sum();
+        let recorded: u64 = heart.log.iter().map(Record::recorded_bytes).sum();
         (decision, recorded, heart.state.outcomes)
     };
     let (text, recorded, outcomes) = within(1_000);
@@ -99,6 +100,42 @@ fn recorded_bytes_are_those_of_the_journal() {
         let finished = heart.log.iter().find(|record| record.kind() == "call_finished").expect("a result");
         assert_eq!(finished.text_bytes(), serde_json::to_string(text).unwrap().len() as u64 - 2);
     }
+}
+
+/// The texts that calls put into children count for the caller, before they are recorded. The control: without the limit,
+/// both start.
+#[test]
+fn children_over_the_recorded_bytes_do_not_start() {
+    let prompt = "\u{1}".repeat(1_000);
+    let verdict = |ix| {
+        let plan = ChildPlan { prompt: prompt.as_str().into(), ..plan(0xB0 + u128::from(ix), Mode::Background) };
+        SpawnVerdict { call: call(1, ix), verdict: Ok(Plan::Child(Box::new(plan))) }
+    };
+    let started = |recorded_bytes| {
+        let limits = Limits { recorded_bytes, ..Limits::default() };
+        let heart = Heart::root_with(limits).then(send(1, "go")).then(calls(1, vec![background(), background()]));
+        let heart = heart.then(Command::Spawn { turn: TurnNo(1), verdicts: vec![verdict(0), verdict(1)] });
+        let recorded: u64 = heart.log.iter().map(Record::recorded_bytes).sum();
+        (heart.state.children.len(), recorded / 6_000)
+    };
+    assert_eq!([None, Some(10_000), Some(5_000)].map(started), [(2, 2), (1, 1), (0, 0)]);
+}
+
+#[test]
+fn continuation_over_the_recorded_bytes_is_refused() {
+    let continued = |recorded_bytes| {
+        let limits = Limits { recorded_bytes, ..Limits::default() };
+        let heart = Heart::root_with(limits).then(send(1, "go")).then(calls(1, vec![blocking()]));
+        let heart = heart.then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
+        let heart = heart.then(ended(0xB1, call(1, 0))).then(calls(2, vec![CallKind::Continue(Mode::Background)]));
+        let mut asked = continue_children(2, Mode::Background, &[(0, 0xB1)]);
+        let Command::Spawn { verdicts, .. } = &mut asked else { panic!() };
+        let Ok(Plan::Continue(plan)) = &mut verdicts[0].verdict else { panic!() };
+        plan.text = "x".repeat(5_000).into();
+        heart.then(asked).log.iter().filter(|record| record.kind() == "continue_asked").count()
+    };
+    // The text is recorded twice.
+    assert_eq!([None, Some(20_000), Some(8_000)].map(continued), [1, 1, 0]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(in crate::cli::work) fn event(session: &str, record: Record) -> Event {
 
 pub(in crate::cli::work) fn child_spawned(child: &str, agent: &str) -> Record {
     Record::ChildSpawned(Box::new(ChildSpawned {
+        bytes: 0,
         dialect: subtend_session::dialect::Dialect::Task,
         inspectable: false,
         label: None,

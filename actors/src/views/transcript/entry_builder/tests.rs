@@ -61,6 +61,7 @@ fn finished(id: CallId, end: CallEnd, content: &str) -> Record {
 
 fn spawned(id: CallId) -> Record {
     Record::ChildSpawned(Box::new(ChildSpawned {
+        bytes: 0,
         dialect: subtend_session::dialect::Dialect::Task,
         inspectable: false,
         label: None,
