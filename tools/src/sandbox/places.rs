@@ -246,7 +246,7 @@ fn matching(place: &Path, pattern: &str) -> Vec<PathBuf> {
     pattern.split('/').fold(vec![place.to_owned()], step)
 }
 
-/// Returns whether a file of settings is too long, unreadable, or has a word that stands before secrets.
+/// Returns whether a file of settings is too long, unreadable, or has a word of `SECRET_WORDS`.
 fn may_hold_secret(file: &Path) -> bool {
     let known = ["config", "config.toml", "npmrc", "pip.conf"];
     if !file.is_file() || !file.file_name().is_some_and(|name| known.iter().any(|known| name == *known)) {
