@@ -133,6 +133,9 @@ pub enum OpenSessionError {
     Model(String),
     #[error("{0}")]
     Workspace(String),
+    /// The environments in use leave no room for another one ([`crate::Options::environments`]): try again later.
+    #[error("{0}")]
+    Memory(String),
     #[error(transparent)]
     Limits(#[from] BadLimit),
     #[error(transparent)]
@@ -368,6 +371,12 @@ impl Runtime {
     /// None: a registration lasts as long as the runtime. After a restart, register again before the first session is opened.
     pub fn register_agent(&self, manifest: Manifest) -> Option<Arc<Manifest>> {
         self.components.environments.register(Arc::clone(&manifest.name), Some(manifest))
+    }
+
+    /// Returns whether an agent may be registered or removed: a host should refuse clients more than 1,000 different names, which the runtime keeps as
+    /// long as it runs.
+    pub fn has_room_for_agent(&self, name: &str) -> bool {
+        self.components.environments.has_room_for(name)
     }
 
     /// Removes an agent while sessions are running, and returns it.

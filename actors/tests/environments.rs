@@ -361,23 +361,23 @@ async fn own_environments_are_forgotten_when_unused() {
     assert_eq!(most - 1, 8);
 }
 
-/// Returns a host whose environments in use may take 10 MiB. Each directory has an agent of 1 MiB.
-async fn bounded_host() -> Runtime {
+/// Returns a host whose environments in use may take that many MiB. Each directory has an agent of 1 MiB.
+async fn bounded_host(journal: &Journal, most: usize, idle: u64) -> Runtime {
     let load = |key: &EnvironmentKey| {
         let mut catalog = Catalog::builtin();
         catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
         catalog.insert(Manifest::new("large", AgentMode::All, format!("{}{}", key.workspace, "x".repeat(1 << 20))));
         Ok(environment(key)?.catalog(catalog))
     };
-    let options = Options { environments: 10 << 20, idle: Duration::from_secs(3_600), ..Options::default() };
-    builder(&journal()).options(options).model(model(asks_where)).environments(load).start().await.expect("a runtime")
+    let options = Options { environments: most << 20, idle: Duration::from_secs(idle), ..Options::default() };
+    builder(journal).options(options).model(model(asks_where)).environments(load).start().await.expect("a runtime")
 }
 
 /// Clients work in ever more directories, whose files take much memory. The controls: sessions that do not work yet, and
 /// those of before that left memory.
 #[tokio::test]
 async fn environments_in_use_take_bounded_memory() {
-    let (runtime, directories) = (bounded_host().await, [(); 12].map(|()| directory()));
+    let (runtime, directories) = (bounded_host(&journal(), 10, 3_600).await, [(); 12].map(|()| directory()));
     directories.iter().for_each(|dir| drop(opened(&runtime, dir.path())));
     let (mut active, mut refused) = (0, BTreeSet::new());
     for dir in &directories {
@@ -402,7 +402,7 @@ async fn environments_in_use_take_bounded_memory() {
 /// A client chooses a model for each session of one directory, which is loaded for each of them.
 #[tokio::test]
 async fn environments_of_one_directory_share_its_files() {
-    let (runtime, dir) = (bounded_host().await, directory());
+    let (runtime, dir) = (bounded_host(&journal(), 10, 3_600).await, directory());
     for number in 0..20 {
         let workspace = Some(dir.path().to_string_lossy().into());
         let model = Some(format!("model-{number}").into());
@@ -410,5 +410,99 @@ async fn environments_of_one_directory_share_its_files() {
             runtime.open(OpenOptions { workspace, model, ..OpenOptions::agent("worker") }).expect("a session");
         assert!(!answer(&session, "directly").await.is_empty());
     }
+    shut(runtime).await;
+}
+
+/// Opens a session in `workspace`, or returns why this is refused.
+fn try_open(runtime: &Runtime, workspace: &Path) -> Result<SessionHandle, OpenSessionError> {
+    let workspace = Some(workspace.to_string_lossy().into());
+    runtime.open(OpenOptions { workspace, on_restart: Some(OnRestart::Resume), ..OpenOptions::agent("worker") })
+}
+
+/// Environments that take all memory refuse new work only, and only as long as they do. The control: openings and inputs.
+#[tokio::test(start_paused = true)]
+async fn runs_in_flight_continue_when_environments_are_too_large() {
+    let (memory, directories) = (Memory::new(), [(); 13].map(|()| directory()));
+    let runtime = bounded_host(&reopen(&memory), 100, 10).await;
+    let idle = try_open(&runtime, directories[12].path()).expect("a session");
+    assert!(!answer(&idle, "directly").await.is_empty());
+    let mut runs = Vec::new();
+    for dir in &directories[..12] {
+        let session = try_open(&runtime, dir.path()).expect("a session");
+        let receipt = session.send("slowly").await.expect("accepted");
+        runs.push((session.id(), receipt.run));
+    }
+    seconds(5).await;
+    let idle = idle.id();
+    runtime.shutdown(Duration::ZERO).await;
+    let runtime = bounded_host(&reopen(&memory), 10, 10).await;
+    let session = |id| runtime.session(id).expect("readable").expect("a session");
+    seconds(5).await;
+    let opened = try_open(&runtime, directories[12].path()).map(drop);
+    assert!(matches!(&opened, Err(OpenSessionError::Memory(_))), "{opened:?}");
+    let sent = session(idle).send("directly").await.map(drop);
+    assert!(matches!(&sent, Err(SendError::BadInput(why)) if why.contains("the limit is 10 MiB")), "{sent:?}");
+    let mut outcomes = BTreeSet::new();
+    for (id, run) in runs {
+        outcomes.insert(format!("{:?}", session(id).run_ended(run).await.expect("it ends").outcome));
+    }
+    assert_eq!(outcomes, BTreeSet::from(["Completed".to_owned()]));
+    // An input every 5 s keeps the session active.
+    let mut accepted = Vec::new();
+    for _ in 0..12 {
+        seconds(5).await;
+        accepted.push(session(idle).send("directly").await.is_ok());
+    }
+    assert_eq!(accepted.last(), Some(&true), "{accepted:?}");
+    shut(runtime).await;
+}
+
+/// Clients register large agents, which all directories share. The control: replaced ones, which sessions still use.
+#[tokio::test]
+async fn registered_agents_count_once_for_all_directories() {
+    let (runtime, directories) = (bounded_host(&journal(), 10, 3_600).await, [(); 5].map(|()| directory()));
+    let register = |text: &str| {
+        let body = format!("{text}{}", "x".repeat(3 << 20));
+        runtime.register_agent(Manifest::new("shared", AgentMode::All, body));
+    };
+    register("first");
+    for dir in &directories {
+        assert!(!answer(&opened(&runtime, dir.path()), "directly").await.is_empty());
+    }
+    let mut active = 0;
+    for version in 0..10 {
+        register(&version.to_string());
+        if let Ok(session) = try_open(&runtime, directories[0].path()) {
+            assert!(!answer(&session, "directly").await.is_empty());
+            active += 1;
+        }
+    }
+    assert!(active < 3, "{active}");
+    shut(runtime).await;
+}
+
+/// A directory on a server that does not respond delays no session of other directories.
+#[tokio::test]
+async fn hanging_load_delays_no_other_directory() {
+    let ((started, starts), (release, released)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+    let hanging = directory();
+    let (name, channels) = (hanging.path().to_string_lossy().into_owned(), Mutex::new((started, released)));
+    let load = move |key: &EnvironmentKey| {
+        if *key.workspace == *name {
+            let (started, released) = &*channels.lock().unwrap();
+            started.send(()).map_err(|error| error.to_string())?;
+            released.recv_timeout(Duration::from_secs(20)).map_err(|_| "it was not released".to_owned())?;
+        }
+        environment(key)
+    };
+    let runtime = builder(&journal()).model(model(asks_where)).environments(load).start().await.expect("a runtime");
+    let results = std::thread::scope(|scope| {
+        let first = scope.spawn(|| try_open(&runtime, hanging.path()).map(drop).map_err(|error| error.to_string()));
+        starts.recv().expect("it starts");
+        let others = [try_open(&runtime, directory().path()).map(drop), runtime.open("worker").map(drop)];
+        let _ = release.send(());
+        (others.map(|other| other.is_ok()), first.join().expect("joined"))
+    });
+    assert_eq!(results, ([true, true], Ok(())));
     shut(runtime).await;
 }

@@ -252,6 +252,7 @@ impl From<OpenSessionError> for Problem {
             }
             OpenSessionError::Model(_) => Self::invalid("unknown_model", detail),
             OpenSessionError::Workspace(_) => Self::invalid("workspace_unusable", detail),
+            OpenSessionError::Memory(_) => Self::unavailable("busy", detail),
             OpenSessionError::LimitChange(_) | OpenSessionError::Limits(_) | OpenSessionError::AboveSlots(_) => {
                 Self::invalid("invalid_limit", detail)
             }
@@ -320,6 +321,12 @@ mod tests {
         let named = Problem::no_session(&"\u{7f}".repeat(1_000)).detail;
         let quoted = format!("\"{}… (800 more bytes)\"", "\\u{7f}".repeat(200));
         assert_eq!(named, format!("no session {quoted}: GET /v1/sessions lists those that exist"));
+    }
+
+    #[test]
+    fn opening_without_memory_may_be_retried() {
+        let problem = Problem::from(OpenSessionError::Memory("full".to_owned()));
+        assert_eq!((problem.status, problem.code, problem.retry_after), (503, "busy", Some(1)));
     }
 
     #[test]

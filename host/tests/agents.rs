@@ -105,3 +105,37 @@ async fn unusable_agent_text_registers_nothing() {
     assert_eq!(get(&app, "/v1/agents/critic").await.problem(), (404, "agent_not_found".to_owned()));
     finish(host, app).await;
 }
+
+/// Clients register and remove ever more names. The control: a name of before.
+#[tokio::test]
+async fn endless_names_of_agents_are_refused() {
+    let (host, app) = hosted().await;
+    let put = async |name: &str| {
+        let (body, headers) = (json!({"text": CRITIC}).to_string(), [("content-type", "application/json")]);
+        request(&app, Method::PUT, &format!("/v1/agents/{name}"), &headers, &body).await
+    };
+    let delete = async |name: &str| request(&app, Method::DELETE, &format!("/v1/agents/{name}"), &[], "").await;
+    for n in 0..MAX_FILES {
+        let name = format!("critic-{n}");
+        assert_eq!([put(&name).await.status, delete(&name).await.status], [StatusCode::OK, StatusCode::NO_CONTENT]);
+    }
+    let refused = (422, "invalid_agent".to_owned());
+    assert_eq!([put("critic").await.problem(), delete("general").await.problem()], [refused.clone(), refused]);
+    assert_eq!(put("critic-0").await.status, StatusCode::OK);
+    finish(host, app).await;
+}
+
+/// Clients register large agents at the same time, whose models are checked meanwhile.
+#[tokio::test]
+async fn agents_registered_at_once_take_bounded_memory() {
+    let (host, app) = hosted().await;
+    let text = format!("---\nmode: all\nmodel: other\ndescription: d\n---\n{}\n", "x".repeat(200_000));
+    let (body, headers) = (json!({"text": text}).to_string(), [("content-type", "application/json")]);
+    let places: Vec<String> = (0..22).map(|n| format!("/v1/agents/a{n}")).collect();
+    let puts = places.iter().map(|place| request(&app, Method::PUT, place, &headers, &body));
+    let answers = futures_util::future::join_all(puts).await;
+    let accepted = answers.iter().filter(|answer| answer.status == StatusCode::OK).count();
+    let bytes = host.runtime().catalog().bytes();
+    assert!(bytes < 5 << 20 && accepted > 3, "{bytes} {accepted}");
+    finish(host, app).await;
+}

@@ -43,6 +43,9 @@ impl Driver {
         if self.decide_owner_close() {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
+        if self.agents.unusable.is_some() {
+            self.renew_offer();
+        }
         if let Some(why) =
             self.agents.unusable.clone().or_else(|| self.agents.missing_worktree(&self.state).map(Text::from))
         {

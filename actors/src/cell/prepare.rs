@@ -10,6 +10,9 @@ use crate::spawn::tool_set::lists_all;
 
 impl Driver {
     pub(super) fn prepare(&mut self, command: &mut Command) -> Prepared {
+        if matches!(command, Command::Submit(_)) && self.agents.unusable.is_some() {
+            self.renew_offer();
+        }
         if let (Some(why), Command::Submit(_)) = (&self.agents.unusable, &*command) {
             return Prepared::Refused(Rejection::BadInput(why.to_string()));
         }

@@ -22,7 +22,8 @@ impl Driver {
     /// Finds the agents again after a reload; returns whether they changed.
     fn reload_agents(&mut self) -> bool {
         let reloads = self.cells.environments.reloads();
-        if self.reloads == reloads {
+        // An unusable one may be usable by now, and a run that started meanwhile needs it.
+        if self.reloads == reloads && self.agents.unusable.is_none() {
             return false;
         }
         self.reloads = reloads;

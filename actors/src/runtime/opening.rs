@@ -12,11 +12,12 @@ impl Runtime {
     pub(super) fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
         let environments = &self.components.environments;
         let Some(workspace) = &options.workspace else {
-            return environments.open_home().map_err(OpenSessionError::Workspace);
+            return environments.open_home();
         };
         let (model, servers) = (options.model.clone(), options.servers.clone());
         let key = EnvironmentKey { workspace: workspace.clone(), model, opening: true, servers, imported: false };
-        environments.open(&key).map_err(|why| {
+        environments.open(&key).map_err(|error| {
+            let OpenSessionError::Workspace(why) = error else { return error };
             // If the environment loads without the model, the model caused the failure.
             let without = EnvironmentKey { model: None, ..key.clone() };
             let is_model = key.model.is_some() && environments.open(&without).is_ok();

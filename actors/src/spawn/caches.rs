@@ -104,6 +104,9 @@ impl<K: Eq + Hash, V: ?Sized, const MAX: usize> BoundedCache<K, V, MAX> {
     /// Adds an entry with this number of bytes. Forgets all others if they would be too many, and does not keep an entry
     /// that is larger than the cache may be, or than what the caches of other environments leave.
     pub(crate) fn insert(&mut self, key: K, value: &Arc<V>, bytes: usize) {
+        if let Some((_, replaced)) = self.entries.remove(&key) {
+            self.set_bytes(self.bytes.saturating_sub(replaced));
+        }
         let fits = |all: usize, most: usize| all.saturating_add(bytes) <= most;
         let in_all = || self.all.0.load(Ordering::Relaxed);
         if self.entries.len() >= MAX || !fits(self.bytes, MAX_BYTES) || !fits(in_all(), MAX_ALL_BYTES) {
@@ -201,6 +204,13 @@ mod tests {
         let cache = filled(3);
         assert_eq!((kept(&all), entries(&[cache])), (3 << 20, 3));
         assert_eq!(kept(&all), 0);
+    }
+
+    #[test]
+    fn replaced_entry_of_a_cache_counts_once() {
+        let mut cache: BoundedCache<usize, usize> = BoundedCache::new(&Arc::default());
+        [5, 7].into_iter().for_each(|bytes| cache.insert(0, &Arc::new(0), bytes));
+        assert_eq!((cache.bytes, cache.all.0.load(Ordering::Relaxed)), (7, 7));
     }
 
     #[test]

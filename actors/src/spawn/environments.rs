@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use foldhash::fast::FixedState;
+use subtend_agents::catalog::MAX_FILES;
 use subtend_agents::manifest::Manifest;
 use subtend_journal::Journal;
 use subtend_session::ids::{Seq, SessionId, Text};
@@ -14,6 +15,7 @@ use subtend_session::state::State;
 
 use super::agents::Agents;
 use super::environment_memory::EnvironmentMemory;
+use crate::runtime::OpenSessionError;
 use crate::values::environment_key::EnvironmentKey;
 
 /// Maximum number of roots whose environment is cached; that of others is found by their first record.
@@ -42,8 +44,9 @@ pub(crate) struct Environments {
     load_home: Option<Box<LoadHome>>,
     journal: Journal,
     loaded: Mutex<Loaded>,
-    /// Held while files are read, since concurrent loads would add up in memory.
-    loading: Mutex<()>,
+    /// A lock of each workspace whose files are being read, since concurrent loads would add up in memory. One that hangs
+    /// does not delay others. The runtime's own has the empty name.
+    loading: Mutex<HashMap<Text, Weak<Mutex<()>>>>,
     /// Maximum bytes of environments in use, besides the runtime's own.
     most: usize,
     /// Counts reloads. When it changes, an activation finds its agents again.
@@ -96,12 +99,23 @@ impl Environments {
         self.reloads.load(Ordering::Acquire)
     }
 
+    /// Returns whether [`Environments::register`] keeps at most [`MAX_FILES`] names with this one. A removed name is kept too,
+    /// since a file may define it.
+    pub(crate) fn has_room_for(&self, name: &str) -> bool {
+        let loaded = self.lock_loaded();
+        loaded.registered.len() < MAX_FILES || loaded.registered.contains_key(name)
+    }
+
     /// Registers an agent, or removes the name, in the runtime's own environment and in each that is loaded later. Returns the previous agent of that
     /// name in the runtime's own environment. Opened trees do not change.
     pub(crate) fn register(&self, name: Text, manifest: Option<Manifest>) -> Option<Arc<Manifest>> {
         let mut loaded = self.lock_loaded();
         let before = loaded.home.catalog.get(&name).cloned();
-        loaded.registered.insert(name, manifest.map(Arc::new));
+        let manifest = manifest.map(Arc::new);
+        if let Some(manifest) = &manifest {
+            loaded.memory.add_registered(manifest);
+        }
+        loaded.registered.insert(name, manifest);
         let home = loaded.home.with_changes(&loaded.registered);
         loaded.home = loaded.memory.keep(home);
         // Cleared, so that the next session reloads its environment with the registration.
@@ -110,15 +124,16 @@ impl Environments {
     }
 
     /// Loads the environment of a session that is about to be opened without a workspace.
-    pub(crate) fn open_home(&self) -> Result<Arc<Agents>, String> {
-        let _loading = self.lock_loading();
-        let agents = self.load_home.as_ref().map_or(Ok(None), |load| load())?;
+    pub(crate) fn open_home(&self) -> Result<Arc<Agents>, OpenSessionError> {
+        let lock = self.load_home.as_ref().map(|load| (load, self.loading_of(&"".into())));
+        let loading = lock.as_ref().map(|(load, lock)| (load, lock_of(lock)));
+        let agents = loading.as_ref().map_or(Ok(None), |(load, _)| load()).map_err(OpenSessionError::Workspace)?;
         let mut loaded = self.lock_loaded();
         if let Some(agents) = agents {
             loaded.home = loaded.with_registered(agents);
         }
         // Sessions in use may have earlier ones.
-        loaded.make_room(self.most)?;
+        loaded.make_room(self.most).map_err(OpenSessionError::Memory)?;
         Ok(Arc::clone(&loaded.home))
     }
 
@@ -126,8 +141,8 @@ impl Environments {
     pub(crate) fn reload(&self, root: SessionId) -> Result<(Arc<Agents>, Arc<Agents>), String> {
         let before = self.of_root(root);
         let (after, home_root) = match self.other_key(root)? {
-            Some(key) => (self.open(&key)?, false),
-            None => (self.open_home()?, true),
+            Some(key) => (self.open(&key).map_err(|error| error.to_string())?, false),
+            None => (self.open_home().map_err(|error| error.to_string())?, true),
         };
         self.on_opened(root, &after, home_root);
         self.reloads.fetch_add(1, Ordering::AcqRel);
@@ -144,21 +159,25 @@ impl Environments {
     }
 
     fn lock_loaded(&self) -> MutexGuard<'_, Loaded> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_of(&self.loaded)
     }
 
-    fn lock_loading(&self) -> MutexGuard<'_, ()> {
-        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loading_of(&self, workspace: &Text) -> Arc<Mutex<()>> {
+        let mut loading = lock_of(&self.loading);
+        loading.retain(|_, lock| lock.strong_count() > 0);
+        let lock = loading.get(workspace).and_then(Weak::upgrade).unwrap_or_default();
+        loading.insert(Arc::clone(workspace), Arc::downgrade(&lock));
+        lock
     }
 
     /// Loads the environment of a session that is about to be opened, with the current files.
-    pub(crate) fn open(&self, key: &EnvironmentKey) -> Result<Arc<Agents>, String> {
-        let Some(load) = &self.load else {
-            return Err("this runtime has only one workspace. Omit `workspace`".to_owned());
-        };
-        let _loading = self.lock_loading();
-        let agents = load(key)?;
-        self.lock_loaded().add(key.clone(), agents, self.most)
+    pub(crate) fn open(&self, key: &EnvironmentKey) -> Result<Arc<Agents>, OpenSessionError> {
+        let only_one = || "this runtime has only one workspace. Omit `workspace`".to_owned();
+        let load = self.load.as_ref().ok_or_else(only_one).map_err(OpenSessionError::Workspace)?;
+        let loading = self.loading_of(&key.workspace);
+        let _loading = lock_of(&loading);
+        let agents = load(key).map_err(OpenSessionError::Workspace)?;
+        self.lock_loaded().add(key.clone(), agents, (self.most, false)).map_err(OpenSessionError::Memory)
     }
 
     /// Records the environment of a new root. When others change, its tree keeps it while it is active or among the last
@@ -180,14 +199,16 @@ impl Environments {
     /// Returns the environment of a session's root. One that cannot be loaded offers nothing and reports the reason.
     pub(crate) fn of(&self, state: &State) -> Arc<Agents> {
         let root = state.created.place.root(state.id);
-        self.found(root, || (root == state.id).then(|| SessionCreated::clone(&state.created)))
+        let creation = || (root == state.id).then(|| SessionCreated::clone(&state.created));
+        // A run would end for good without room, and its inputs were accepted.
+        self.found(root, creation, state.run.is_some())
     }
 
     pub(crate) fn of_root(&self, root: SessionId) -> Arc<Agents> {
-        self.found(root, || None)
+        self.found(root, || None, false)
     }
 
-    fn found(&self, root: SessionId, creation: impl FnOnce() -> Option<SessionCreated>) -> Arc<Agents> {
+    fn found(&self, root: SessionId, creation: impl FnOnce() -> Option<SessionCreated>, required: bool) -> Arc<Agents> {
         let mut loaded = self.lock_loaded();
         if let Some(opened) = loaded.home_root.get(&root) {
             let agents = opened.upgrade().unwrap_or_else(|| Arc::clone(&loaded.home));
@@ -207,14 +228,16 @@ impl Environments {
         if self.is_home(&key) {
             return self.home();
         }
-        let _loading = self.lock_loading();
-        let mut loaded = self.lock_loaded();
-        if let Some(agents) = loaded.by_key.get(&key).and_then(Weak::upgrade) {
-            loaded.remember(root, &agents);
+        let known = || self.lock_loaded().known(&key, root);
+        if let Some(agents) = known() {
             return agents;
         }
-        drop(loaded);
-        match load(&key).and_then(|agents| self.lock_loaded().add(key.clone(), agents, self.most)) {
+        let loading = self.loading_of(&key.workspace);
+        let _loading = lock_of(&loading);
+        if let Some(agents) = known() {
+            return agents;
+        }
+        match load(&key).and_then(|agents| self.lock_loaded().add(key.clone(), agents, (self.most, required))) {
             Ok(agents) => {
                 self.lock_loaded().remember(root, &agents);
                 agents
@@ -247,7 +270,18 @@ impl Environments {
     }
 }
 
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Loaded {
+    /// Returns the environment of `key` if it is in use or recent, from now on as that of `root`.
+    fn known(&mut self, key: &EnvironmentKey, root: SessionId) -> Option<Arc<Agents>> {
+        let agents = self.by_key.get(key).and_then(Weak::upgrade)?;
+        self.remember(root, &agents);
+        Some(agents)
+    }
+
     fn with_registered(&mut self, agents: Agents) -> Arc<Agents> {
         self.memory.keep(match self.registered.is_empty() {
             true => agents,
@@ -260,7 +294,7 @@ impl Loaded {
         if self.memory.bytes() <= most {
             return Ok(());
         }
-        let own = self.home.sizes().into_iter().fold(0, usize::saturating_add);
+        let own = self.memory.sizes(&self.home).into_iter().fold(0, usize::saturating_add);
         loop {
             let bytes = self.memory.bytes().saturating_sub(own);
             if bytes <= most {
@@ -277,14 +311,19 @@ impl Loaded {
     }
 
     /// Returns the loaded environment of `key`, or the existing one if that is equal. Refuses one for which there is no
-    /// room.
-    fn add(&mut self, key: EnvironmentKey, agents: Agents, most: usize) -> Result<Arc<Agents>, String> {
+    /// room, unless it is required.
+    fn add(
+        &mut self,
+        key: EnvironmentKey,
+        agents: Agents,
+        (most, required): (usize, bool),
+    ) -> Result<Arc<Agents>, String> {
         let known = self.by_key.get(&key).and_then(Weak::upgrade);
         let agents = match known.filter(|known| known.version.is_some() && known.version == agents.version) {
             Some(known) => known,
             None => self.with_registered(agents),
         };
-        self.make_room(most)?;
+        self.make_room(most).or_else(|why| if required { Ok(()) } else { Err(why) })?;
         forget_unused(&mut self.by_key, MAX_KEYS);
         self.by_key.insert(key, Arc::downgrade(&agents));
         self.mark_used(&agents);

@@ -2,7 +2,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use subtend_actors::AgentChanges;
-use subtend_agents::catalog::MAX_FILES;
+use subtend_agents::catalog::{Catalog, MAX_FILES};
 use subtend_agents::manifest::Manifest;
 use utoipa::ToSchema;
 
@@ -102,7 +102,8 @@ pub(super) async fn register(
 ) -> Result<Json<RegisteredAgent>, Problem> {
     let catalog = host.runtime().catalog();
     let refused = |why: String| Problem::invalid("invalid_agent", why);
-    let (manifest, mut warnings) = catalog.read_text(&text, &name).map_err(|error| refused(error.to_string()))?;
+    let read = |catalog: &Catalog| catalog.read_text(&text, &name).map_err(|error| refused(error.to_string()));
+    let (manifest, mut warnings) = read(&catalog)?;
     if let Some(model) = &manifest.model {
         let unusable = host.reads().read_session(async { host.runtime().unusable_model(model) }).await?;
         warnings.extend(unusable.map(|why| format!("`model`: {why}")));
@@ -110,6 +111,8 @@ pub(super) async fn register(
     let agent = Agent::from(&manifest);
     // Other requests may have registered agents while the model was checked.
     let catalog = host.runtime().catalog();
+    let (manifest, _) = read(&catalog)?;
+    check_names(&host, &name)?;
     if catalog.get(&name).is_none() && catalog.all().count() >= MAX_FILES {
         return Err(refused(format!("there are {MAX_FILES} agents already, the limit of a host")));
     }
@@ -117,10 +120,21 @@ pub(super) async fn register(
     Ok(Json(RegisteredAgent { agent, replaced, warnings }))
 }
 
+/// Refuses another name if clients have registered and removed many already.
+fn check_names(host: &Host, name: &str) -> Result<(), Problem> {
+    if host.runtime().has_room_for_agent(name) {
+        return Ok(());
+    }
+    let why = format!(
+        "agents of {MAX_FILES} names were registered or removed already: use one of these names, or restart the host"
+    );
+    Err(Problem::invalid("invalid_agent", why))
+}
+
 /// Removes an agent for sessions opened later, even if a file defines it. Open trees keep it until they are reloaded.
 #[utoipa::path(delete, path = "/v1/agents/{name}", tag = "agents", operation_id = "remove_agent",
     params(("name" = String, Path, description = "Name of the agent")),
-    responses((status = 204), (status = 404, body = Problem)))]
+    responses((status = 204), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn remove(
     State(host): State<Host>,
     Path(name): Path<String>,
@@ -129,6 +143,7 @@ pub(super) async fn remove(
     match host.runtime().catalog().get(&name) {
         None => Err(not_found(&name)),
         Some(_) => {
+            check_names(&host, &name)?;
             host.runtime().remove_agent(&name);
             Ok(StatusCode::NO_CONTENT)
         }
