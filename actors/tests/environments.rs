@@ -50,8 +50,7 @@ fn hosting(journal: &Journal, loads: &Loads) -> Builder {
 }
 
 fn opened(runtime: &Runtime, workspace: &Path) -> SessionHandle {
-    let workspace = Some(workspace.to_string_lossy().into());
-    runtime.open(OpenOptions { workspace, ..OpenOptions::agent("worker") }).expect("a session")
+    try_open(runtime, workspace).expect("a session")
 }
 
 async fn answer(session: &SessionHandle, text: &str) -> String {
@@ -128,9 +127,7 @@ async fn restart_serves_all_sessions_of_a_workspace() {
 async fn h5_missing_workspace_refuses_inputs_and_ends_runs() {
     let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());
     let runtime = hosting(&reopen(&memory), &loads).start().await.expect("a runtime");
-    let workspace = Some(dir.path().to_string_lossy().into());
-    let options = OpenOptions { workspace, on_restart: Some(OnRestart::Resume), ..OpenOptions::agent("worker") };
-    let session = runtime.open(options).expect("a session");
+    let session = try_open(&runtime, dir.path()).expect("a session");
     let receipt = session.send("slowly").await.expect("accepted");
     seconds(5).await;
     let (id, run) = (session.id(), receipt.run);
@@ -381,8 +378,7 @@ async fn environments_in_use_take_bounded_memory() {
     directories.iter().for_each(|dir| drop(opened(&runtime, dir.path())));
     let (mut active, mut refused) = (0, BTreeSet::new());
     for dir in &directories {
-        let workspace = Some(dir.path().to_string_lossy().into());
-        match runtime.open(OpenOptions { workspace, ..OpenOptions::agent("worker") }) {
+        match try_open(&runtime, dir.path()) {
             Ok(session) => {
                 assert!(!answer(&session, "directly").await.is_empty());
                 active += 1;
@@ -433,9 +429,8 @@ async fn runs_in_flight_continue_when_environments_are_too_large() {
         runs.push((session.id(), receipt.run));
     }
     seconds(5).await;
-    let idle = idle.id();
     runtime.shutdown(Duration::ZERO).await;
-    let runtime = bounded_host(&reopen(&memory), 10, 10).await;
+    let (idle, runtime) = (idle.id(), bounded_host(&reopen(&memory), 10, 10).await);
     let session = |id| runtime.session(id).expect("readable").expect("a session");
     seconds(5).await;
     let opened = try_open(&runtime, directories[12].path()).map(drop);
@@ -447,13 +442,8 @@ async fn runs_in_flight_continue_when_environments_are_too_large() {
         outcomes.insert(format!("{:?}", session(id).run_ended(run).await.expect("it ends").outcome));
     }
     assert_eq!(outcomes, BTreeSet::from(["Completed".to_owned()]));
-    // An input every 5 s keeps the session active.
-    let mut accepted = Vec::new();
-    for _ in 0..12 {
-        seconds(5).await;
-        accepted.push(session(idle).send("directly").await.is_ok());
-    }
-    assert_eq!(accepted.last(), Some(&true), "{accepted:?}");
+    seconds(60).await;
+    assert!(session(idle).send("directly").await.is_ok());
     shut(runtime).await;
 }
 
@@ -469,15 +459,14 @@ async fn registered_agents_count_once_for_all_directories() {
     for dir in &directories {
         assert!(!answer(&opened(&runtime, dir.path()), "directly").await.is_empty());
     }
-    let mut active = 0;
-    for version in 0..10 {
+    let mut opened = Vec::new();
+    for version in 0..4 {
         register(&version.to_string());
-        if let Ok(session) = try_open(&runtime, directories[0].path()) {
-            assert!(!answer(&session, "directly").await.is_empty());
-            active += 1;
-        }
+        let Ok(session) = try_open(&runtime, directories[0].path()) else { break };
+        assert!(!answer(&session, "directly").await.is_empty());
+        opened.push(session);
     }
-    assert!(active < 3, "{active}");
+    assert!(opened.len() < 3);
     shut(runtime).await;
 }
 
