@@ -6,18 +6,28 @@ use subtend_session::ids::Text;
 
 use crate::runtime::{OpenOptions, OpenSessionError, Runtime};
 use crate::spawn::agents::Agents;
+use crate::spawn::environments::EnvironmentError;
 use crate::values::environment_key::EnvironmentKey;
+
+impl From<EnvironmentError> for OpenSessionError {
+    fn from(error: EnvironmentError) -> Self {
+        match error {
+            EnvironmentError::Load(why) => Self::Workspace(why),
+            EnvironmentError::Memory(why) => Self::Memory(why),
+        }
+    }
+}
 
 impl Runtime {
     pub(super) fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
         let environments = &self.components.environments;
         let Some(workspace) = &options.workspace else {
-            return environments.open_home();
+            return Ok(environments.open_home()?);
         };
         let (model, servers) = (options.model.clone(), options.servers.clone());
         let key = EnvironmentKey { workspace: workspace.clone(), model, opening: true, servers, imported: false };
         environments.open(&key).map_err(|error| {
-            let OpenSessionError::Workspace(why) = error else { return error };
+            let EnvironmentError::Load(why) = error else { return error.into() };
             // If the environment loads without the model, the model caused the failure.
             let without = EnvironmentKey { model: None, ..key.clone() };
             let is_model = key.model.is_some() && environments.open(&without).is_ok();

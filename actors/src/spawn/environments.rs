@@ -15,7 +15,6 @@ use subtend_session::state::State;
 
 use super::agents::Agents;
 use super::environment_memory::EnvironmentMemory;
-use crate::runtime::OpenSessionError;
 use crate::values::environment_key::EnvironmentKey;
 
 /// Maximum number of roots whose environment is cached; that of others is found by their first record.
@@ -35,6 +34,16 @@ pub(crate) type Load = dyn Fn(&EnvironmentKey) -> Result<Agents, String> + Send 
 
 /// A function that reloads the runtime's own environment if it changed.
 pub(crate) type LoadHome = dyn Fn() -> Result<Option<Agents>, String> + Send + Sync;
+
+/// Why a session gets no environment.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EnvironmentError {
+    #[error("{0}")]
+    Load(String),
+    /// Those in use leave no room.
+    #[error("{0}")]
+    Memory(String),
+}
 
 /// The environments of a runtime, each loaded at its first use.
 pub(crate) struct Environments {
@@ -124,16 +133,16 @@ impl Environments {
     }
 
     /// Loads the environment of a session that is about to be opened without a workspace.
-    pub(crate) fn open_home(&self) -> Result<Arc<Agents>, OpenSessionError> {
+    pub(crate) fn open_home(&self) -> Result<Arc<Agents>, EnvironmentError> {
         let lock = self.load_home.as_ref().map(|load| (load, self.loading_of(&"".into())));
         let loading = lock.as_ref().map(|(load, lock)| (load, lock_of(lock)));
-        let agents = loading.as_ref().map_or(Ok(None), |(load, _)| load()).map_err(OpenSessionError::Workspace)?;
+        let agents = loading.as_ref().map_or(Ok(None), |(load, _)| load()).map_err(EnvironmentError::Load)?;
         let mut loaded = self.lock_loaded();
         if let Some(agents) = agents {
             loaded.home = loaded.with_registered(agents);
         }
         // Sessions in use may have earlier ones.
-        loaded.make_room(self.most).map_err(OpenSessionError::Memory)?;
+        loaded.make_room(self.most).map_err(EnvironmentError::Memory)?;
         Ok(Arc::clone(&loaded.home))
     }
 
@@ -171,13 +180,13 @@ impl Environments {
     }
 
     /// Loads the environment of a session that is about to be opened, with the current files.
-    pub(crate) fn open(&self, key: &EnvironmentKey) -> Result<Arc<Agents>, OpenSessionError> {
+    pub(crate) fn open(&self, key: &EnvironmentKey) -> Result<Arc<Agents>, EnvironmentError> {
         let only_one = || "this runtime has only one workspace. Omit `workspace`".to_owned();
-        let load = self.load.as_ref().ok_or_else(only_one).map_err(OpenSessionError::Workspace)?;
+        let load = self.load.as_ref().ok_or_else(only_one).map_err(EnvironmentError::Load)?;
         let loading = self.loading_of(&key.workspace);
         let _loading = lock_of(&loading);
-        let agents = load(key).map_err(OpenSessionError::Workspace)?;
-        self.lock_loaded().add(key.clone(), agents, (self.most, false)).map_err(OpenSessionError::Memory)
+        let agents = load(key).map_err(EnvironmentError::Load)?;
+        self.lock_loaded().add(key.clone(), agents, (self.most, false)).map_err(EnvironmentError::Memory)
     }
 
     /// Records the environment of a new root. When others change, its tree keeps it while it is active or among the last

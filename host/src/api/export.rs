@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use super::Path;
 use crate::host::Host;
 use crate::problem::Problem;
+use crate::reads::ExportPermit;
 
 const PIECE_BYTES: usize = 64 << 10;
 /// Maximum number of pieces buffered for a slow client.
@@ -19,6 +20,8 @@ const MAX_BUFFERED: usize = 4;
 /// Writes pieces to a response; blocks while the client is slow.
 struct Pieces {
     piece: Vec<u8>,
+    /// Dropped before the sender, so that a client that has read an export can start another.
+    _permit: ExportPermit,
     to: Sender<Result<Bytes, Error>>,
 }
 
@@ -51,8 +54,7 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
     let journal = host.runtime().journal().clone();
     let (to, from) = channel(MAX_BUFFERED);
     tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        let mut out = Pieces { piece: Vec::with_capacity(PIECE_BYTES), to };
+        let mut out = Pieces { piece: Vec::with_capacity(PIECE_BYTES), _permit: permit, to };
         let done = journal.export(Scope::Tree(handle.id()), &mut out, &mut |_| {});
         if let Err(error) = done.map_err(Error::other).and_then(|_| out.flush()) {
             // The error ends the connection early. Sending it fails only if the client has disconnected.
@@ -85,7 +87,10 @@ mod tests {
         let path = format!("/v1/sessions/{}/export", session.id());
         let status = async || {
             let request = Request::get(&path).body(Body::empty()).expect("a request");
-            host.router().oneshot(request).await.expect("infallible").status().as_u16()
+            let response = host.router().oneshot(request).await.expect("infallible");
+            let status = response.status().as_u16();
+            axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a body");
+            status
         };
         let token = ReadSender::Named(SenderId::of(blake3::hash(b"token")));
         let begin = |sender| run_as(sender, async { host.reads().begin_export().map_err(|problem| problem.code) });

@@ -1,5 +1,6 @@
 use crate::given::*;
 use proptest::prelude::*;
+use subtend_session::command::Description;
 use subtend_session::decide::wake;
 use subtend_session::limits::Parking;
 
