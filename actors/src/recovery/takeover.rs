@@ -46,6 +46,11 @@ impl Takeover {
         self.lock().runs.get(&session) == Some(&AtBoot::Dormant)
     }
 
+    /// Returns whether the start takes over the session.
+    pub(crate) fn has_mark(&self, session: SessionId) -> bool {
+        self.lock().runs.contains_key(&session)
+    }
+
     /// Removes the mark of `session`; returns the mark of its run if it is lost.
     pub(crate) fn take_mark(&self, session: SessionId) -> Option<Lost> {
         match self.lock().runs.remove(&session) {
