@@ -37,7 +37,10 @@ pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas
         Ok(()) => None,
         // Ignore a lost connection after the stop reason: the answer is complete.
         Err(_) if draft.is_complete() => None,
-        Err(fault) => Some(fault),
+        Err(fault) => {
+            draft.show_held();
+            Some(fault)
+        }
     };
     let cost = draft.cost();
     let fault = match fault.map_or_else(|| draft.finish(cap), Err) {
