@@ -35,7 +35,7 @@ pub(super) fn optional_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option
 pub(super) fn metadata<'de, D: Deserializer<'de>>(from: D) -> Result<Option<JsonText>, D::Error> {
     let Some(object) = Option::<Map<String, Value>>::deserialize(from)? else { return Ok(None) };
     let text = Value::from(object).to_string();
-    check_metadata("the metadata", &text).map_err(D::Error::custom)?;
+    check_metadata("it", &text).map_err(D::Error::custom)?;
     Ok(Some(JsonText(text.into())))
 }
 
