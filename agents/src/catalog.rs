@@ -89,6 +89,12 @@ pub struct AgentProblem {
 }
 
 impl AgentProblem {
+    pub(crate) fn size(&self) -> usize {
+        size::of_texts([&*self.path.to_string_lossy(), &self.message])
+    }
+}
+
+impl AgentProblem {
     /// Returns the path and the message, with invisible characters escaped.
     pub fn text(&self) -> String {
         format!("{}: {}", harmless(&self.path.display().to_string()), harmless(&self.message))
@@ -219,7 +225,7 @@ impl Catalog {
 
     /// Returns the bytes of memory that the agents take, by an estimate.
     pub fn bytes(&self) -> usize {
-        let problems = self.problems.iter().map(size::of_problem);
+        let problems = self.problems.iter().map(AgentProblem::size);
         let refused = self.refused.iter().map(|name| size::of_text(name));
         self.all().map(|agent| size::of_agent(agent)).chain(problems).chain(refused).sum()
     }

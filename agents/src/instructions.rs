@@ -122,7 +122,7 @@ impl Instructions {
         let paths = self.files.iter().map(|file| &file.path).chain(&self.seen).chain(&self.imported);
         let paths = paths.map(|path| size::of_text(&path.to_string_lossy()));
         let texts = texts.flatten().map(|text| size::of_text(text));
-        paths.chain(texts).chain(self.problems.iter().map(size::of_problem)).sum()
+        paths.chain(texts).chain(self.problems.iter().map(AgentProblem::size)).sum()
     }
 
     pub fn problems(&self) -> &[AgentProblem] {

@@ -3,7 +3,6 @@
 use serde_json::Value;
 use subtend_session::authority::Rule;
 
-use crate::catalog::AgentProblem;
 use crate::manifest::Manifest;
 
 /// Bytes of a short text or of an entry of a list, besides its content.
@@ -15,10 +14,6 @@ pub(crate) fn of_text(text: &str) -> usize {
 
 pub(crate) fn of_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
     texts.into_iter().map(of_text).sum()
-}
-
-pub(crate) fn of_problem(problem: &AgentProblem) -> usize {
-    of_texts([&*problem.path.to_string_lossy(), &problem.message])
 }
 
 /// Returns the bytes of an agent. Its lists count too, since a file of short entries takes many times its size.

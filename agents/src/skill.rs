@@ -145,7 +145,7 @@ impl Skills {
             let folder = skill.folder.to_string_lossy();
             size::of_texts(texts.chain(&skill.argument_hint).map(|text| &**text).chain([&*folder]))
         };
-        self.all().map(of_skill).chain(self.problems.iter().map(size::of_problem)).sum()
+        self.all().map(of_skill).chain(self.problems.iter().map(AgentProblem::size)).sum()
     }
 
     pub fn problems(&self) -> &[AgentProblem] {
