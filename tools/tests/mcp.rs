@@ -1016,12 +1016,12 @@ async fn endless_http_server() -> (ServerConfig, [UnboundedReceiver<()>; 2]) {
                     _ => Value::Null,
                 };
                 let id = &message["id"];
-                let body = match &result {
-                    Value::Null if id.is_null() => String::new(),
-                    Value::Null => {
-                        json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32_601, "message": "no"}}).to_string()
-                    }
-                    result => json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string(),
+                let body = if !result.is_null() {
+                    json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()
+                } else if id.is_null() {
+                    String::new()
+                } else {
+                    json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32_601, "message": "no"}}).to_string()
                 };
                 let status = if body.is_empty() { "202 Accepted" } else { "200 OK" };
                 let head = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());

@@ -13,32 +13,21 @@ pub(super) const LONG_VERSION: &str = "it answered the handshake with a protocol
 
 /// Keeps the protocol version, the names of the server, and which kinds of entries it has. Returns false if the version is too long.
 pub(super) fn strip(result: &mut ServerResult) -> bool {
-    match result {
-        ServerResult::InitializeResult(InitializeResult {
-            protocol_version,
-            capabilities,
-            server_info,
-            instructions,
-            meta,
-            ..
-        }) => {
-            (*instructions, *meta) = (None, None);
-            strip_capabilities(capabilities);
-            *server_info = names(server_info);
-            protocol_version.as_str().len() <= MAX_VERSION
+    if let ServerResult::DiscoverResult(found) = result {
+        let server = found.server_info();
+        let DiscoverResult { capabilities, instructions, meta, .. } = found;
+        (*instructions, *meta) = (None, None);
+        strip_capabilities(capabilities);
+        if let Some(server) = server {
+            found.set_server_info(names(&server));
         }
-        ServerResult::DiscoverResult(found) => {
-            let server = found.server_info();
-            let DiscoverResult { capabilities, instructions, meta, .. } = found;
-            (*instructions, *meta) = (None, None);
-            strip_capabilities(capabilities);
-            if let Some(server) = server {
-                found.set_server_info(names(&server));
-            }
-            true
-        }
-        _ => true,
     }
+    let ServerResult::InitializeResult(result) = result else { return true };
+    let InitializeResult { protocol_version, capabilities, server_info, instructions, meta, .. } = result;
+    (*instructions, *meta) = (None, None);
+    strip_capabilities(capabilities);
+    *server_info = names(server_info);
+    protocol_version.as_str().len() <= MAX_VERSION
 }
 
 fn strip_capabilities(capabilities: &mut ServerCapabilities) {
