@@ -188,6 +188,28 @@ pub struct Answered {
     pub queued_ms: u64,
 }
 
+/// Whether a call needs an approval before it starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NeededApproval {
+    #[default]
+    None,
+    /// For the named access alone, so that a permanent approval of it suffices.
+    OneAccess,
+    /// For the named access and others.
+    SeveralAccesses,
+}
+
+impl NeededApproval {
+    /// Returns the need of a call of which at most one access needs an approval.
+    pub fn of_one(is_needed: bool) -> Self {
+        if is_needed { Self::OneAccess } else { Self::None }
+    }
+
+    pub fn is_needed(self) -> bool {
+        self != Self::None
+    }
+}
+
 /// One call of an answer, resolved by the runtime.
 #[derive(Clone, Debug)]
 pub struct ResolvedCall {
@@ -197,8 +219,7 @@ pub struct ResolvedCall {
     pub note: Option<Text>,
     /// The access that the tool needs; absent if the authority was not checked.
     pub access: Option<Box<Access>>,
-    /// True if approval is required before it starts.
-    pub ask: bool,
+    pub ask: NeededApproval,
 }
 
 /// An unstarted call, as a new activation resolves it.
@@ -207,13 +228,13 @@ pub struct FoundCall {
     pub call: CallId,
     pub kind: CallKind,
     pub access: Option<Box<Access>>,
-    pub ask: bool,
+    pub ask: NeededApproval,
 }
 
 impl FoundCall {
     /// Returns a call for which the authority was not checked.
     pub fn plain(call: CallId, kind: CallKind) -> Self {
-        Self { call, kind, access: None, ask: false }
+        Self { call, kind, access: None, ask: NeededApproval::None }
     }
 }
 

@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid, ToolEffect};
+use subtend_session::command::NeededApproval;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
@@ -89,8 +90,7 @@ pub enum Classified {
         /// The access shown in records and approvals: with `ask`, one that needs approval, otherwise an allowed one. `None` if the call needs no
         /// access, or if it is denied and will be refused when it starts.
         access: Option<Access>,
-        /// True if the call needs approval before it starts.
-        ask: bool,
+        ask: NeededApproval,
     },
     Invalid {
         kind: Invalid,
@@ -287,11 +287,7 @@ impl Registry {
             Err(message) => return Classified::Invalid { kind: Invalid::BadArgs, message: message.into() },
         };
         let kind = CallKind::Local(tool.effect());
-        let (access, ask) = match Self::ruling(tool.as_ref(), &args, authority, granted) {
-            Ruling::Allowed(access) => (access, false),
-            Ruling::Asked(access) => (Some(access), true),
-            Ruling::Denied(_) => (None, false),
-        };
+        let (access, ask) = Self::ruling(tool.as_ref(), &args, authority, granted).into_need();
         Classified::Ready { tool: Arc::clone(tool), args, kind, access, ask }
     }
 
@@ -345,7 +341,7 @@ impl Registry {
     ) -> Result<(), ToolError> {
         match Self::ruling(tool, args, authority, granted) {
             Ruling::Allowed(_) => Ok(()),
-            Ruling::Asked(access) => {
+            Ruling::Asked(access, _) => {
                 Err(ruling::denied_error(tool, &access, "requires approval, and this call was not approved"))
             }
             Ruling::Denied(error) => Err(error),

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use super::scene::*;
 use subtend_session::call::ToolErrorKind;
+use subtend_session::command::NeededApproval;
 use subtend_session::ids::Text;
 use subtend_tools::mcp::{ConnectionSettings, KnownTools, Origin, ServerConfig, ServerList, ServerTransport, Servers};
 use subtend_tools::registry::{Classified, LiveTools as _};
@@ -441,7 +442,9 @@ async fn server_tools_need_approval_unless_a_rule_allows() {
     let verdict = |default: Verdict, approver: bool| {
         let authority = Authority::of(RuleSet::only(default));
         match registry.classify("mcp__fake__echo", "{}", &authority, None, approver, &|_| false) {
-            Classified::Ready { access, ask, .. } => Ok((access.map(|access| access.action.to_string()), ask)),
+            Classified::Ready { access, ask, .. } => {
+                Ok((access.map(|access| access.action.to_string()), ask.is_needed()))
+            }
             Classified::Invalid { message, .. } => Err(message.to_string()),
         }
     };
@@ -619,7 +622,7 @@ async fn hostile_descriptions_are_bounded_and_printable() {
     // A description does not grant permissions.
     let authority = Authority::of(RuleSet::only(Verdict::Ask));
     let found = scene.registry().classify("mcp__fake__poison", "{}", &authority, None, true, &|_| false);
-    assert!(matches!(found, Classified::Ready { ask: true, .. }));
+    assert!(matches!(found, Classified::Ready { ask: NeededApproval::OneAccess, .. }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -650,7 +653,9 @@ async fn question_is_answered_by_an_approved_call() {
     let classified = |args: &Value| {
         let registry = scene.registry();
         match registry.classify("mcp__fake__ask", &args.to_string(), &authority, None, true, &|_| false) {
-            Classified::Ready { access, ask, .. } => (access.map(|access| access.resource.to_string()), ask),
+            Classified::Ready { access, ask, .. } => {
+                (access.map(|access| access.resource.to_string()), ask.is_needed())
+            }
             Classified::Invalid { message, .. } => panic!("{message}"),
         }
     };
@@ -667,7 +672,7 @@ async fn question_is_answered_by_an_approved_call() {
     );
     // If the tool needs an approval too, the approval still shows the answer.
     let given = Authority::of(RuleSet::only(Verdict::Ask));
-    let Classified::Ready { access: Some(access), ask: true, .. } =
+    let Classified::Ready { access: Some(access), ask: NeededApproval::SeveralAccesses, .. } =
         scene.registry().classify("mcp__fake__ask", &args.to_string(), &given, None, true, &|_| false)
     else {
         panic!("the call must need approval");
@@ -719,7 +724,9 @@ async fn x17_page_of_a_question_is_approved_with_its_host() {
     let shown = |tool: &str, args: &Value| {
         let registry = scene.registry();
         match registry.classify(&format!("mcp__fake__{tool}"), &args.to_string(), &authority, None, true, &|_| false) {
-            Classified::Ready { access: Some(access), ask: true, .. } => access.resource.to_string(),
+            Classified::Ready { access: Some(access), ask: NeededApproval::OneAccess, .. } => {
+                access.resource.to_string()
+            }
             Classified::Ready { .. } | Classified::Invalid { .. } => panic!("the call must need approval"),
         }
     };
@@ -918,7 +925,10 @@ async fn resources_and_prompts_are_listed_and_read_by_tools() {
     assert_eq!(text(greeting), "[user]\nGreet Ada.");
     let authority = Authority::of(RuleSet::only(Verdict::Ask));
     let found = scene.registry().classify("mcp__fake__resources", "{}", &authority, None, true, &|_| false);
-    assert!(matches!(found, Classified::Ready { ask: true, .. }), "the resource tool did not need approval");
+    assert!(
+        matches!(found, Classified::Ready { ask: NeededApproval::OneAccess, .. }),
+        "the resource tool did not need approval"
+    );
 }
 
 /// The library would keep hundreds of pages, each for as long as its server says. Without it, each call reads them.

@@ -8,6 +8,7 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use serde_json::{Map, Value, json};
 use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
+use subtend_session::command::NeededApproval;
 use subtend_session::ids::Text;
 use subtend_tools::dialect::{Offered, Request, task};
 use subtend_tools::registry::{Classified, Registry};
@@ -135,7 +136,11 @@ fn approval_binds_one_session(
         let granted = |access: &Access| covers(&approvals, of, access);
         let classified = BUILT_IN.classify(name, &args.to_string(), authority, None, true, &granted);
         let (asked_access, asks) = match classified {
-            Classified::Ready { access, ask, .. } => (access, ask),
+            Classified::Ready { access, ask, .. } => {
+                let several = ask == NeededApproval::SeveralAccesses;
+                prop_assert_eq!(several, !denied && due.len() > 1, "{} of {} in session {}", name, path, of);
+                (access, ask.is_needed())
+            }
             Classified::Invalid { .. } => {
                 prop_assert!(denied, "{name} of {path} is not offered");
                 continue;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use subtend_journal::ReadError;
 use subtend_session::authority::{Access, Verdict};
 use subtend_session::call::{CallKind, Invalid};
-use subtend_session::command::{Answered, Command, Deadline};
+use subtend_session::command::{Answered, Command, Deadline, NeededApproval};
 use subtend_session::dialect::jobs::{JobIndex, Jobs};
 use subtend_session::dialect::{Dialect, id_for_model};
 use subtend_session::ids::{CallId, RunKey, SessionId, Text};
@@ -74,8 +74,8 @@ impl Driver {
             self.resolve_task(parsed, &mut call.kind, &mut call.note);
             if let CallKind::Continue(_) = call.kind {
                 call.access = self.access_to_continue(&call.asked.tool, parsed);
-                call.ask = call.access.is_some();
-            } else if call.ask && !self.state.always.is_empty() {
+                call.ask = NeededApproval::of_one(call.access.is_some());
+            } else if call.ask.is_needed() && !self.state.always.is_empty() {
                 let (access, ask) =
                     self.agents.required_access(&self.offer, &self.state.always, &call.asked.tool, parsed);
                 (call.access, call.ask) = (access.map(Box::new), ask);

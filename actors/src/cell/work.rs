@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::task::noop_waker_ref;
 use serde_json::Value;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
-use subtend_session::command::{Command, Deadline, FoundCall};
+use subtend_session::command::{Command, Deadline, FoundCall, NeededApproval};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{CallId, Lsn, RunNo, SessionId, Text};
 use subtend_session::state::{CallPhase, Phase};
@@ -257,7 +257,7 @@ impl Driver {
                 self.resolve_task(parsed, &mut found.kind, &mut found.note);
                 if let CallKind::Continue(_) = found.kind {
                     found.access = self.access_to_continue(&call.tool, parsed);
-                    found.ask = found.access.is_some();
+                    found.ask = NeededApproval::of_one(found.access.is_some());
                 }
             }
             let call = CallId { turn: no, ix };

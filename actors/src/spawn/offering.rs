@@ -7,6 +7,7 @@ use subtend_agents::manifest::Manifest;
 use subtend_agents::prompt::{self, ListedProfile, Parts};
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid};
+use subtend_session::command::NeededApproval;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::place::{BranchKind, Place};
@@ -14,7 +15,7 @@ use subtend_session::state::State;
 use subtend_tools::background::AGENT;
 use subtend_tools::dialect::{Offered, Request, discovery, minion};
 use subtend_tools::plan_exit;
-use subtend_tools::registry::{Registry, Ruling};
+use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolError;
 
 use crate::calls::in_flight::Parsed;
@@ -211,7 +212,7 @@ impl Agents {
                     let access = ask.then(|| Box::new(access));
                     let kind = CallKind::Child(start.mode);
                     let ready = Some(Parsed::Spawn(Request::Start(start)));
-                    Classified { access, ask, ..Classified::tree(Ok((kind, ready))) }
+                    Classified { access, ask: NeededApproval::of_one(ask), ..Classified::tree(Ok((kind, ready))) }
                 }
                 Ok(again @ Request::Continue(_)) => {
                     Classified::tree(Ok((CallKind::Continue(again.mode()), Some(Parsed::Spawn(again)))))
@@ -248,7 +249,13 @@ impl Agents {
                 let offered = || offer.specs.iter().map(|spec| &*spec.name);
                 let message =
                     if kind == Invalid::UnknownTool { self.tools.unknown_tool_error(tool, offered()) } else { message };
-                Classified { kind: CallKind::Invalid(kind), note: Some(message), access: None, ask: false, ready: None }
+                Classified {
+                    kind: CallKind::Invalid(kind),
+                    note: Some(message),
+                    access: None,
+                    ask: NeededApproval::None,
+                    ready: None,
+                }
             }
         }
     }
@@ -266,21 +273,17 @@ impl Agents {
         always: &BTreeSet<(Text, Access)>,
         named: &str,
         parsed: &Parsed,
-    ) -> (Option<Access>, bool) {
+    ) -> (Option<Access>, NeededApproval) {
         match parsed {
             Parsed::Tool(tool, args) => {
                 let granted = |access: &Access| background::is_granted(always, &tool.spec().name, access);
-                match Registry::ruling(&**tool, args, &offer.authority, &granted) {
-                    Ruling::Asked(access) => (Some(access), true),
-                    Ruling::Allowed(access) => (access, false),
-                    Ruling::Denied(_) => (None, false),
-                }
+                Registry::ruling(&**tool, args, &offer.authority, &granted).into_need()
             }
-            Parsed::Spawn(Request::Start(start)) if *start.agent == *AGENT => (None, false),
+            Parsed::Spawn(Request::Start(start)) if *start.agent == *AGENT => (None, NeededApproval::None),
             Parsed::Spawn(Request::Start(start)) => {
                 let (access, verdict) = offer.start_access(&start.agent);
                 let ask = verdict == Verdict::Ask && !background::is_granted(always, named, &access);
-                (ask.then_some(access), ask)
+                (ask.then_some(access), NeededApproval::of_one(ask))
             }
             Parsed::Spawn(Request::Continue(_))
             | Parsed::Refused(_)
@@ -288,7 +291,7 @@ impl Agents {
             | Parsed::Cancel(_)
             | Parsed::Stop(_)
             | Parsed::Await(_)
-            | Parsed::Plan(_) => (None, false),
+            | Parsed::Plan(_) => (None, NeededApproval::None),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use subtend_agents::prompt;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid, ToolEffect};
+use subtend_session::command::NeededApproval;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::record::AgentOverride;
@@ -55,7 +56,7 @@ pub(crate) struct Classified {
     pub(crate) note: Option<Text>,
     /// The access of the call, for local tools.
     pub(crate) access: Option<Box<Access>>,
-    pub(crate) ask: bool,
+    pub(crate) ask: NeededApproval,
     pub(crate) ready: Option<Parsed>,
 }
 
@@ -66,7 +67,7 @@ impl Classified {
             Ok((kind, ready)) => (kind, ready, None),
             Err(offers) => (CallKind::Invalid(Invalid::BadArgs), None, Some(offers)),
         };
-        Self { kind, note, access: None, ask: false, ready }
+        Self { kind, note, access: None, ask: NeededApproval::None, ready }
     }
 }
 

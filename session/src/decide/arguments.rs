@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::call::{CallKind, Invalid};
-use crate::command::{Answered, ResolvedCall};
+use crate::command::{Answered, NeededApproval, ResolvedCall};
 use crate::dialect::Dialect;
 use crate::ids::{Text, TurnNo};
 
@@ -41,7 +41,7 @@ fn refuse(call: &mut ResolvedCall, (turn, ix): (TurnNo, u32), size: u64, limit: 
         kind: CallKind::Invalid(Invalid::OverLimit),
         note: Some(dialect.refused("LIMIT_REACHED", &text)),
         access: None,
-        ask: false,
+        ask: NeededApproval::None,
     };
 }
 

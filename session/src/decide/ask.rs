@@ -118,12 +118,13 @@ impl Draft<'_> {
         self.called_tool(call).is_some_and(|tool| tool == PROCESS)
     }
 
-    /// Returns the turn's other calls of the same tool that ask for the same access.
+    /// Returns the turn's other calls of the same tool that ask for the same access, and for no other: nobody saw those.
     fn similar_asks(&self, call: CallId, access: &Access) -> Vec<(CallId, Access)> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let ids = (0_u32..).map(|ix| CallId { turn: call.turn, ix });
         let tool = self.called_tool(call);
         let others = ids.take(turn.calls.len()).filter(|other| *other != call && self.called_tool(*other) == tool);
+        let others = others.filter(|other| !self.state.due.several.contains(&other.ix));
         let asked_accesses = others.filter_map(|other| Some((other, self.requested_access(other)?)));
         asked_accesses.filter(|(_, other)| other == access).collect()
     }

@@ -6,7 +6,7 @@ use super::draft::Draft;
 use super::owner_cancels;
 use crate::authority::Access;
 use crate::call::{CallEnd, CallKind, Invalid, ToolEffect, ToolErrorKind};
-use crate::command::{Deadline, Refusal};
+use crate::command::{Deadline, NeededApproval, Refusal};
 use crate::dialect::{Dialect, jobs};
 use crate::effect::Effect;
 use crate::ids::{CallId, RunKey, Text, TurnNo};
@@ -20,7 +20,7 @@ pub(super) struct UnstartedCall {
     pub(super) kind: CallKind,
     pub(super) note: Option<Text>,
     pub(super) access: Option<Box<Access>>,
-    pub(super) ask: bool,
+    pub(super) ask: NeededApproval,
 }
 
 impl Draft<'_> {
@@ -37,7 +37,8 @@ impl Draft<'_> {
             if let Some(access) = access {
                 self.state.due.access.insert(ix, access);
             }
-            if (ask || matches!(kind, CallKind::Propose(_))) && self.ask(id, &kind) {
+            self.state.due.note(ix, ask);
+            if (ask.is_needed() || matches!(kind, CallKind::Propose(_))) && self.ask(id, &kind) {
                 continue;
             }
             match kind {

@@ -83,7 +83,8 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     }
     draft.enqueue(no, unstarted);
     // Asks again, because the approver may not have received the open ask.
-    for FoundCall { call, kind, .. } in found_calls {
+    for FoundCall { call, kind, ask, .. } in found_calls {
+        draft.state.due.note(call.ix, ask);
         draft.ask_again(call, kind);
     }
 }

@@ -1,9 +1,10 @@
 //! Unstarted calls of the current turn, by the condition that they wait for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::authority::Access;
 use crate::call::{CallKind, ToolEffect};
+use crate::command::NeededApproval;
 
 /// The unstarted calls, by position. A call's kind is resolved from its tool and arguments, and not recorded before the
 /// call starts: a new activation receives it with `Reactivated`.
@@ -22,6 +23,8 @@ pub struct Due {
     pub asked: BTreeMap<u32, CallKind>,
     /// The access of each call that the authority checked, for the record of its start.
     pub access: BTreeMap<u32, Box<Access>>,
+    /// Calls of which more than one access needs an approval.
+    pub several: BTreeSet<u32>,
 }
 
 impl Due {
@@ -33,6 +36,13 @@ impl Due {
         self.waits.clear();
         self.asked.clear();
         self.access.clear();
+        self.several.clear();
+    }
+
+    pub(crate) fn note(&mut self, call: u32, need: NeededApproval) {
+        if need == NeededApproval::SeveralAccesses {
+            self.several.insert(call);
+        }
     }
 
     /// Returns the next call that may write, unless an earlier one awaits approval.

@@ -10,7 +10,11 @@ use crate::folding::small;
 pub(crate) fn asking(turn: u32, calls: Vec<(CallKind, Option<&str>)>) -> Command {
     let call = |(kind, resource): (CallKind, Option<&str>)| {
         let access = resource.map(|resource| Box::new(access(resource)));
-        subtend_session::command::ResolvedCall { ask: access.is_some(), access, ..resolved(kind) }
+        subtend_session::command::ResolvedCall {
+            ask: NeededApproval::of_one(access.is_some()),
+            access,
+            ..resolved(kind)
+        }
     };
     Command::ModelAnswered(Box::new(Answered {
         turn: TurnNo(turn),
@@ -118,7 +122,7 @@ fn approved_call_starts_at_once_without_a_slot() {
 fn allowed_call_needs_no_approval_and_records_its_access() {
     let mut heart = Heart::root().then(send(1, "go"));
     let Command::ModelAnswered(mut answer) = asking(1, vec![(reads(), Some("a"))]) else { unreachable!() };
-    answer.calls[0].ask = false;
+    answer.calls[0].ask = NeededApproval::None;
     let decision = heart.decide(Command::ModelAnswered(answer)).unwrap();
     let started = Record::CallStarted {
         call: call(1, 0),
@@ -245,6 +249,28 @@ fn always_covers_its_access_and_calls_with_the_same_access() {
     );
 }
 
+/// A call that needs a further approval would run with an access that nobody saw. The control: the same call without
+/// the further need.
+#[test]
+fn always_does_not_approve_the_further_accesses_of_another_call() {
+    let approved = |need| {
+        let calls = vec![(writes(), Some("a")), (writes(), Some("a"))];
+        let Command::ModelAnswered(mut answer) = asking(1, calls) else { panic!("an answer") };
+        answer.calls[1].ask = need;
+        let heart = Heart::root().then(send(1, "go")).then(Command::ModelAnswered(answer));
+        let found =
+            |ix, ask| FoundCall { ask, access: Some(Box::new(access("a"))), ..FoundCall::plain(call(1, ix), writes()) };
+        let calls = vec![found(0, NeededApproval::OneAccess), found(1, need)];
+        let again = heart.refolded().then(Command::Reactivated { calls, owner_ended: None });
+        [heart, again].map(|heart| {
+            let heart = heart.then(answer_ask(0, AskVerdict::Always));
+            heart.log.iter().filter(|record| record.kind() == "ask_answered").count()
+        })
+    };
+    assert_eq!(approved(NeededApproval::OneAccess), [2, 2]);
+    assert_eq!(approved(NeededApproval::SeveralAccesses), [1, 1]);
+}
+
 #[test]
 fn unrequested_approval_is_stale() {
     let mut heart = root(vec![(writes(), Some("a")), (reads(), None)]);
@@ -258,7 +284,7 @@ fn unrequested_approval_is_stale() {
 
 fn found(kinds: Vec<(u32, CallKind, bool)>) -> Command {
     let found = |(ix, kind, ask): (u32, CallKind, bool)| FoundCall {
-        ask,
+        ask: NeededApproval::of_one(ask),
         access: Some(Box::new(access("a"))),
         ..FoundCall::plain(call(1, ix), kind)
     };
@@ -440,7 +466,10 @@ fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
         9 => send(5_000 + u128::from(heart.state.next_seq.0), "more"),
         10 => {
             *heart = heart.refolded();
-            let found = |ix| FoundCall { ask: resource(ix).is_some(), ..FoundCall::plain(call(turn, ix), kind(ix)) };
+            let found = |ix| FoundCall {
+                ask: NeededApproval::of_one(resource(ix).is_some()),
+                ..FoundCall::plain(call(turn, ix), kind(ix))
+            };
             let calls = (0..5).map(found);
             Command::Reactivated { calls: calls.collect(), owner_ended: None }
         }

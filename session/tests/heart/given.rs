@@ -28,6 +28,7 @@ pub(crate) use subtend_session::state::{CallPhase, Phase, State};
 pub(crate) use subtend_session::usage::Usage;
 
 use subtend_session::call::{CallResult, ToolEffect};
+pub(crate) use subtend_session::command::NeededApproval;
 use subtend_session::command::{Continue, ContinuePlan};
 use subtend_session::creation;
 use subtend_session::ids::Short;
@@ -242,7 +243,7 @@ pub(crate) fn admitted() -> Command {
 
 pub(crate) fn resolved(kind: CallKind) -> ResolvedCall {
     let tool_call = ToolCall { provider_id: "p".into(), tool: "tool".into(), args: "{\"result\":\"given\"}".into() };
-    ResolvedCall { asked: tool_call, kind, note: None, access: None, ask: false }
+    ResolvedCall { asked: tool_call, kind, note: None, access: None, ask: NeededApproval::None }
 }
 
 pub(crate) fn reads() -> CallKind {

@@ -14,7 +14,7 @@ fn awaits(turn: u32, named: &[u128]) -> Command {
         attempt: AttemptNo(1),
         text: None,
         reasoning: None,
-        calls: vec![ResolvedCall { asked: tool_call, kind, note: None, access: None, ask: false }],
+        calls: vec![ResolvedCall { asked: tool_call, kind, note: None, access: None, ask: NeededApproval::None }],
         stop: Stop::Calls,
         model: None,
         usage: Default::default(),

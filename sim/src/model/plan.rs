@@ -5,8 +5,8 @@ use std::sync::Arc;
 use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 use subtend_session::call::{CallKind, Invalid, ToolEffect, ToolErrorKind};
 use subtend_session::command::{
-    BranchPlan, ChildPlan, ContinuePlan, Description, FoundCall, Plan, Refusal, RegeneratePlan, ResolvedCall,
-    SpawnVerdict,
+    BranchPlan, ChildPlan, ContinuePlan, Description, FoundCall, NeededApproval, Plan, Refusal, RegeneratePlan,
+    ResolvedCall, SpawnVerdict,
 };
 use subtend_session::context;
 use subtend_session::creation;
@@ -282,10 +282,10 @@ fn access(tool: &str) -> Option<Box<Access>> {
 }
 
 /// Returns whether a call needs an approval in this state.
-fn asks(state: &State, tool: &str) -> bool {
-    access(tool).is_some_and(|access| {
+fn asks(state: &State, tool: &str) -> NeededApproval {
+    NeededApproval::of_one(access(tool).is_some_and(|access| {
         state.ceiling.verdict(&access) == Verdict::Ask && !state.always.contains(&(tool.into(), *access))
-    })
+    }))
 }
 
 pub(super) fn resolve_call(state: &State, tool: &str, args: &str) -> ResolvedCall {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::command::NeededApproval;
 use subtend_session::ids::Hash;
 use subtend_session::unseen::{is_blank, is_unseen};
 
@@ -22,8 +23,8 @@ const MARK: &str = "… (";
 pub enum Ruling {
     /// The call may run. Holds its most important access for the audit, if any.
     Allowed(Option<Access>),
-    /// The call needs approval. Holds its most important access that is not granted yet.
-    Asked(Access),
+    /// The call needs approval. Holds its most important access that is not granted yet, and whether others are not either.
+    Asked(Access, NeededApproval),
     /// The call is refused when it runs.
     Denied(ToolError),
 }
@@ -48,9 +49,23 @@ impl Ruling {
                 Verdict::Ask | Verdict::Allow => {}
             }
         }
+        let need = match asked_accesses.len() {
+            0 | 1 => NeededApproval::of_one(!asked_accesses.is_empty()),
+            _ => NeededApproval::SeveralAccesses,
+        };
         match most_important(asked_accesses) {
-            Some(access) => Self::Asked(to_display(access)),
+            Some(access) => Self::Asked(to_display(access), need),
             None => Self::Allowed(most_important(&accesses).map(to_display)),
+        }
+    }
+
+    /// Returns the access to record, and the approval that the call needs. A denied call needs none: it is refused when
+    /// it runs.
+    pub fn into_need(self) -> (Option<Access>, NeededApproval) {
+        match self {
+            Self::Allowed(access) => (access, NeededApproval::None),
+            Self::Asked(access, need) => (Some(access), need),
+            Self::Denied(_) => (None, NeededApproval::None),
         }
     }
 }

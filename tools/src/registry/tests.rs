@@ -112,7 +112,7 @@ fn valid_call_is_ready() {
             json!({"path": "a", "lines": 2}),
             CallKind::Local(ToolEffect::ReadOnly),
             Some(Access { action: "fs.read".into(), resource: "a".into() }),
-            false
+            NeededApproval::None
         )
     );
     let empty = registry.classify("list", "", &Authority::allow_all(), None, false, &|_| false);
@@ -233,12 +233,12 @@ fn classified_call_names_the_access_to_approve() {
     };
     let asks = rules(Verdict::Deny, &[("fs.*", "doc/*", Verdict::Ask)]);
     // The write access is shown first. The call needs approval until all accesses are granted.
-    assert_eq!(found(&asks, &[]), (Some(path("fs.write")), true));
-    assert_eq!(found(&asks, &[path("fs.write")]), (Some(path("fs.read")), true));
-    assert_eq!(found(&asks, &[path("fs.read"), path("fs.write")]), (Some(path("fs.write")), false));
+    assert_eq!(found(&asks, &[]), (Some(path("fs.write")), NeededApproval::SeveralAccesses));
+    assert_eq!(found(&asks, &[path("fs.write")]), (Some(path("fs.read")), NeededApproval::OneAccess));
+    assert_eq!(found(&asks, &[path("fs.read"), path("fs.write")]), (Some(path("fs.write")), NeededApproval::None));
     // A denied call does not ask, and an approval does not lift the denial.
     let half = rules(Verdict::Deny, &[("fs.write", "*", Verdict::Ask), ("fs.read", "z", Verdict::Allow)]);
-    assert_eq!(found(&half, &[]), (None, false));
+    assert_eq!(found(&half, &[]), (None, NeededApproval::None));
     let tool = Arc::clone(registry.get("edit").unwrap());
     let args = serde_json::from_str(edit).unwrap();
     assert!(registry.check(tool.as_ref(), &args, &half, &|_| true).unwrap_err().denied);
@@ -298,7 +298,7 @@ proptest! {
             let ruling = Registry::ruling(tool, &args, &authority, &|_| false);
             let passes = match &ruling {
                 Ruling::Allowed(_) => true,
-                Ruling::Asked(_) => approver,
+                Ruling::Asked(..) => approver,
                 Ruling::Denied(_) => false,
             };
             // `process` is offered together with `shell`.
@@ -332,7 +332,7 @@ proptest! {
             let args = json!({"path": "a/b", "command": "ls"});
             match Registry::ruling(tool.as_ref(), &args, &authority, &|_| false) {
                 Ruling::Allowed(_) => {}
-                Ruling::Asked(_) => prop_assert!(approver, "{}", spec.name),
+                Ruling::Asked(..) => prop_assert!(approver, "{}", spec.name),
                 Ruling::Denied(error) => prop_assert!(false, "{}: {error}", spec.name),
             }
         }
