@@ -63,6 +63,10 @@ impl<'a> Traces<'a> {
             .filter_map(|record| if let Record::InputAccepted(input) = record { Some(&**input) } else { None })
             .collect();
         traces.allowance = seen.limits().map(|limits| limits.turns).into_iter().chain([opened.max_turns]).min();
+        if opened.owner.is_model_call() {
+            let earlier = seen.view.records.iter().take(from);
+            traces.recorded = earlier.map(Record::recorded_bytes).fold(0, u64::saturating_add);
+        }
         for record in seen.view.records.get(from..to).unwrap_or_default() {
             traces.read(record, &inputs);
         }

@@ -221,6 +221,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         usage,
         // An estimate: it is lower in the fold after texts of a deleted branch were erased.
         text_bytes: _,
+        recorded: _,
         input_bytes: _,
         agent_inputs,
         agent_input_bytes: _,

@@ -70,7 +70,8 @@ pub struct Limits {
     /// Bytes of all notices of one boundary.
     pub notices_bytes: u64,
     /// Bytes of answers, results and notices that one run records, and of the texts that its calls put into children. A
-    /// run over the limit ends before its next model call, and starts no child over it.
+    /// run over the limit ends before its next model call, and starts no child over it. All runs of a child that its
+    /// owner continues have one such limit together.
     pub recorded_bytes: Option<u64>,
     pub output_tokens: Option<u64>,
     /// Percentage of the model's context window from which old history is summarised and hidden before the next model

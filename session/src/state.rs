@@ -108,6 +108,8 @@ pub struct State {
     /// Bytes of all texts in the folded records, as stored: an estimate of the memory of this state. Erasure of texts
     /// lowers it at the next fold.
     pub text_bytes: u64,
+    /// Sum of [`Record::recorded_bytes`](crate::record::Record::recorded_bytes) of all runs.
+    pub recorded: u64,
     /// Bytes of all accepted inputs. A fold after texts were erased has fewer.
     pub input_bytes: u64,
     /// Number of accepted messages and continuations of agents, and of refused continuations.

@@ -23,7 +23,9 @@ impl State {
         let bytes = record.text_bytes();
         self.text_bytes = self.text_bytes.saturating_add(bytes);
         if let Some(run) = &mut self.run {
-            run.recorded = run.recorded.saturating_add(record.recorded_bytes());
+            let bytes = record.recorded_bytes();
+            run.recorded = run.recorded.saturating_add(bytes);
+            self.recorded = self.recorded.saturating_add(bytes);
         }
         match record {
             Record::SessionCreated(_) => {}

@@ -121,6 +121,7 @@ impl State {
             closed: false,
             usage: Default::default(),
             text_bytes: created.inherited_bytes(),
+            recorded: 0,
             input_bytes: 0,
             agent_inputs: 0,
             agent_input_bytes: 0,

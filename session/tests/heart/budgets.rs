@@ -138,6 +138,27 @@ fn continuation_over_the_recorded_bytes_is_refused() {
     assert_eq!([None, Some(20_000), Some(8_000)].map(continued), [1, 1, 0]);
 }
 
+/// Without a common limit, a parent that continues one child would fill memory. The control: runs of a person have
+/// limits of their own.
+#[test]
+fn runs_of_one_child_share_the_recorded_bytes() {
+    let outcomes = |recorded_bytes| {
+        let limits = Limits { recorded_bytes: Some(recorded_bytes), ..Limits::default() };
+        let admitted = |run| Command::Admitted { run: RunNo(run), owner_ended: None };
+        let work = |heart: Heart, turn| {
+            let heart = heart.then(calls(turn, vec![reads()])).then(tool(turn, 0, &"x".repeat(600)));
+            if heart.state.run.is_some() { heart.then(answers(turn + 1, "done")) } else { heart }
+        };
+        let child = work(Heart::child_with(limits.clone(), 50).then(admitted(1)), 1);
+        let child = work(child.then(continued(call(5, 0), None)).then(admitted(2)), 3);
+        let root = work(work(Heart::root_with(limits).then(send(1, "go")), 1).then(send(2, "more")), 3);
+        [child, root].map(|heart| heart.state.outcomes)
+    };
+    let [done, over] = [Outcome::Completed, Outcome::OutOfBudget { which: Budget::Recorded }];
+    assert_eq!(outcomes(1_000), [vec![done.clone(), over], vec![done.clone(), done.clone()]]);
+    assert_eq!(outcomes(10_000), [vec![done.clone(), done.clone()], vec![done.clone(), done]]);
+}
+
 #[test]
 fn arguments_above_their_limit_are_not_recorded() {
     let resolved_call = |args: &str| ResolvedCall {
@@ -145,7 +166,7 @@ fn arguments_above_their_limit_are_not_recorded() {
         kind: CallKind::Child(Mode::Background),
         note: None,
         access: None,
-        ask: false,
+        ask: NeededApproval::None,
     };
     // Each call has five bytes of names.
     let limits = Limits { argument_bytes: 20, ..Limits::default() };

@@ -44,7 +44,8 @@ impl State {
             format: None,
             answer: None,
             partial: Default::default(),
-            recorded: 0,
+            // An owner could open any number of runs: those of a child have one limit together.
+            recorded: if opened.owner.is_model_call() { self.recorded } else { 0 },
             usage_self: Default::default(),
             usage_owned: Default::default(),
             by_notices: false,
