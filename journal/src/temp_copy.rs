@@ -147,17 +147,32 @@ fn sweep(temporary: &Path, own: &Path) {
     }
 }
 
+/// The owner of files of users who are not mapped into this user namespace, such as the superuser.
+#[cfg(unix)]
+const UNMAPPED: u32 = 65_534;
+
+/// Returns whether this user namespace lacks some users. Otherwise `UNMAPPED` is an ordinary user.
+#[cfg(unix)]
+fn has_unmapped_users() -> bool {
+    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return false };
+    let holds = |line: &str| {
+        let mut fields = line.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
+        let (first, _, count) = (fields.next()?, fields.next()?, fields.next()?);
+        Some((first..first.saturating_add(count)).contains(&u64::from(UNMAPPED)))
+    };
+    !map.lines().any(|line| holds(line).unwrap_or(true))
+}
+
 /// Refuses, and removes, the new directory `dir` in `temporary` if another user could replace it: that user would get the copy.
 #[cfg(unix)]
 fn check_owners(temporary: &Path, dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
 
-    /// The owner of files of users who are not mapped into this user namespace, such as the superuser.
-    const UNMAPPED: u32 = 65_534;
+    let unmapped = has_unmapped_users().then_some(UNMAPPED);
     let own = fs::symlink_metadata(dir)?.uid();
     for above in temporary.canonicalize()?.ancestors() {
         let found = above.metadata()?;
-        let is_foreign = ![own, 0, UNMAPPED].contains(&found.uid());
+        let is_foreign = ![own, 0].contains(&found.uid()) && Some(found.uid()) != unmapped;
         // In a sticky directory users can replace only their own files. A group with the number of the user is private.
         let is_shared = found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && ![own, 0].contains(&found.gid()));
         if is_foreign || (is_shared && found.mode() & 0o1000 == 0) {

@@ -23,11 +23,18 @@ fn directory_with_a_store(user: &User, mode: u32) -> (std::path::PathBuf, String
     (dir, store)
 }
 
-/// Runs `args` with a directory of this mode for temporary files.
-fn call_with_temporary_files(user: &User, mode: u32, args: &[&str]) -> crate::cli::call::CommandOutput {
+/// Runs `args` with a directory of this mode for temporary files, which belongs to `owner` if there is one.
+fn call_with_temporary_files(
+    user: &User,
+    (mode, owner): (u32, Option<u32>),
+    args: &[&str],
+) -> crate::cli::call::CommandOutput {
     let temporary = user.data().join("temporary");
     std::fs::create_dir_all(&temporary).expect("a directory");
     allow(&temporary, mode);
+    if owner.is_some() {
+        chown(&temporary, owner, None).expect("chown");
+    }
     let mut command = user.command(args);
     command.env("TMPDIR", &temporary);
     RunningCommand::start(command, "").done()
@@ -97,13 +104,17 @@ fn command_is_not_run_where_others_can_replace_its_home() {
     let steps = json!([{"calls": [{"tool": "shell", "args": {"command": "echo ran"}}]}, {"text": "done"}]);
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
     let args = ["run", "--json", "--store", "memory", "--model", &model, "--allow", "shell.run", "go"];
-    let outcome = |mode| {
-        let done = call_with_temporary_files(&user, mode, &args);
+    let outcome = |mode, owner| {
+        let done = call_with_temporary_files(&user, (mode, owner), &args);
         [r#""content":"ran\n"#, "other users can replace files in"].map(|text| done.out.contains(text))
     };
     let is_confined = subtend_tools::sandbox::probe().is_ok();
-    assert_eq!(outcome(0o777), [false, is_confined]);
-    assert_eq!(outcome(0o1777), [is_confined, false]);
+    assert_eq!(outcome(0o777, None), [false, is_confined]);
+    assert_eq!(outcome(0o1777, None), [is_confined, false]);
+    // An ordinary user where all users are mapped, as in these tests.
+    if is_root() {
+        assert_eq!(outcome(0o755, Some(NOBODY)), [false, is_confined]);
+    }
 }
 
 /// Another user replaces the directory of a copy, and is given the rest of the store. The control: a sticky directory.
@@ -113,12 +124,15 @@ fn store_is_not_copied_where_others_can_replace_the_copy() {
     let model = user.script_named("hello", "Hello.");
     let store = format!("sled:{}", user.data().join("sled").display());
     user.succeeds(&["run", "--quiet", "--model", &model, "--store", &store, "hi"]);
-    let verify = |mode| call_with_temporary_files(&user, mode, &["verify", "--store", &store]);
-    let refused = verify(0o777);
+    let verify = |mode, owner| call_with_temporary_files(&user, (mode, owner), &["verify", "--store", &store]);
+    let refused = verify(0o777, None);
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.err.contains("other users can replace files in"), "{refused:?}");
     assert_eq!(std::fs::read_dir(user.data().join("temporary")).expect("a directory").count(), 0);
-    assert_eq!(verify(0o1777).code, Some(0));
+    assert_eq!(verify(0o1777, None).code, Some(0));
+    if is_root() {
+        assert_eq!(verify(0o755, Some(NOBODY)).code, Some(3));
+    }
 }
 
 /// In a setgid directory a new file has the group of the directory, whose members may not read the replaced one. The

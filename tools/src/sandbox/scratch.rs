@@ -32,15 +32,28 @@ impl Scratch {
     }
 }
 
+/// The owner of files of users who are not mapped into this user namespace, such as the superuser.
+const UNMAPPED: u32 = 65_534;
+
+/// Returns whether this user namespace lacks some users. Otherwise `UNMAPPED` is an ordinary user.
+fn has_unmapped_users() -> bool {
+    let Ok(map) = std::fs::read_to_string("/proc/self/uid_map") else { return false };
+    let holds = |line: &str| {
+        let mut fields = line.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
+        let (first, _, count) = (fields.next()?, fields.next()?, fields.next()?);
+        Some((first..first.saturating_add(count)).contains(&u64::from(UNMAPPED)))
+    };
+    !map.lines().any(|line| holds(line).unwrap_or(true))
+}
+
 /// Refuses a directory whose entries another user could replace: that user would choose the `HOME` of the command, and with the files in
 /// it what programs such as git start.
 fn check_owners(base: &Path) -> io::Result<()> {
-    /// The owner of files of users who are not mapped into this user namespace, such as the superuser.
-    const UNMAPPED: u32 = 65_534;
+    let unmapped = has_unmapped_users().then_some(UNMAPPED);
     let own = rustix::process::geteuid().as_raw();
     for dir in base.ancestors() {
         let found = dir.metadata()?;
-        let is_foreign = ![own, 0, UNMAPPED].contains(&found.uid());
+        let is_foreign = ![own, 0].contains(&found.uid()) && Some(found.uid()) != unmapped;
         // In a sticky directory users can replace only their own files. A group with the number of the user is private.
         let is_shared = found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && ![own, 0].contains(&found.gid()));
         if is_foreign || (is_shared && found.mode() & 0o1000 == 0) {
