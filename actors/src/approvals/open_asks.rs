@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, SessionId, Text};
+use subtend_tools::background::PROCESS;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -33,6 +34,19 @@ pub struct Approval {
     pub plan: Option<Text>,
     /// Unix time in ms at which the call is denied; absent if an earlier version opened the ask.
     pub deadline_ms: Option<i64>,
+}
+
+impl Approval {
+    /// Returns in words what the answer *always* covers from now on in the session, or `None` if it covers this call
+    /// alone: a plan, or text that is typed into a process, because another one may read the same text next.
+    pub fn always_scope(&self) -> Option<&'static str> {
+        match (&*self.tool, &*self.action) {
+            _ if self.plan.is_some() => None,
+            (PROCESS, _) => None,
+            (_, "shell.run") => Some("this command"),
+            _ => Some("this tool on this resource, with any content"),
+        }
+    }
 }
 
 #[derive(Default)]

@@ -36,6 +36,8 @@ struct Ask {
     diff: Option<String>,
     plan: Option<String>,
     digest: String,
+    /// What an approval for the session covers; `None` without one.
+    always: Option<&'static str>,
     /// False if only a part is shown: then the call cannot be approved here.
     whole: bool,
 }
@@ -146,6 +148,7 @@ impl Ask {
             action: exact(&of.action),
             resource: args.map_or_else(|| part(&of.resource), |_| exact(&of.resource)),
             plan: of.plan.as_ref().filter(|_| args.is_some()).map(|plan| super::markdown::render(&exact(plan))),
+            always: of.always_scope().filter(|_| args.is_some()),
             whole: args.is_some(),
         }
     }
@@ -186,4 +189,77 @@ pub(super) async fn live(State(host): State<Host>) -> Response {
 /// Returns the number of calls that wait for an approval; an empty text for zero.
 pub(super) async fn count(State(host): State<Host>) -> Result<Html<String>, Refusal> {
     Ok(Html(count_text(host.runtime().approvals().await?.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_actors::Approval;
+    use subtend_session::ids::{CallId, Epoch, RunNo, Seq, Short, TurnNo};
+    use subtend_session::index::Head;
+    use subtend_session::state::Phase;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn waiting(tool: &str, action: &str, plan: Option<String>) -> OpenApproval {
+        let id = SessionId(Uuid::from_u128(7));
+        let head = Head {
+            parent: None,
+            root: id,
+            short: Short("build".into()),
+            agent: "build".into(),
+            depth: 0,
+            inspectable: true,
+            last_seq: Seq(1),
+            epoch: Epoch(1),
+            state: Phase::Working,
+            kind: None,
+            closed: false,
+            deleted: false,
+            last_outcome: None,
+            title: "Build it".into(),
+            created_ms: 0,
+            updated_ms: 0,
+        };
+        let approval = Approval {
+            root: id,
+            session: id,
+            path: "build".to_owned(),
+            call: CallId { turn: TurnNo(1), ix: 0 },
+            tool: tool.into(),
+            args: "{}".into(),
+            action: action.into(),
+            resource: "make".into(),
+            plan: plan.map(Text::from),
+            deadline_ms: None,
+        };
+        OpenApproval { approval, run: RunNo(1), head }
+    }
+
+    fn buttons(open: &OpenApproval) -> Vec<String> {
+        let html = card(open);
+        let texts = html.split("<button ").skip(1).filter_map(|rest| Some(rest.split_once('>')?.1.split_once('<')?.0));
+        texts.map(str::to_owned).collect()
+    }
+
+    /// A plan approved for the session would be approved once only, so the card does not offer it. The control: a
+    /// command, whose button says what it covers.
+    #[test]
+    fn cards_offer_only_what_an_approval_covers() {
+        let command = buttons(&waiting("shell", "shell.run", None));
+        assert_eq!(command, ["Approve once", "Approve for this session: this command", "Deny"]);
+        let edit = buttons(&waiting("edit", "file.write", None));
+        let covers = "Approve for this session: this tool on this resource, with any content";
+        assert_eq!(edit, ["Approve once", covers, "Deny"]);
+        assert_eq!(buttons(&waiting("process", "shell.run", None)), ["Approve once", "Deny"]);
+        assert_eq!(buttons(&waiting("plan_exit", "plan_exit", Some("1. Do".to_owned()))), ["Approve once", "Deny"]);
+    }
+
+    /// Nobody approves a plan whose end is not shown. The control: one that is shown whole.
+    #[test]
+    fn plan_too_long_to_be_shown_cannot_be_approved() {
+        let plan = |bytes| waiting("plan_exit", "plan_exit", Some("a ".repeat(bytes / 2)));
+        assert_eq!(buttons(&plan(64)), ["Approve once", "Deny"]);
+        assert_eq!(buttons(&plan(bounds::MAX_MESSAGE_BYTES + 2)), ["Deny"]);
+    }
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::super::approvals::waiting;
 use super::super::fail::Fail;
 use super::frame::columns;
-use question::{offers_always, question};
+use question::question;
 
 mod question;
 
@@ -165,7 +165,7 @@ impl ListedCall {
         let digest = digest.unwrap_or_default();
         let approval = Approval { root, session, path, call, tool, action, resource, args, plan, deadline_ms: None };
         let question = question(&approval, workspace, columns());
-        Ok(OpenQuestion { session, call, digest, question, offers_always: offers_always(&approval) })
+        Ok(OpenQuestion { session, call, digest, question, offers_always: approval.always_scope().is_some() })
     }
 }
 
@@ -369,14 +369,14 @@ mod tests {
         };
         assert_eq!(
             question(&other, Some(&workspace), None),
-            "a3f9c1 asks for shell.run on make (shell)\nallow? [y]es, [a]lways in this session, [N]o"
+            "a3f9c1 asks for shell.run on make (shell)\nallow? [y]es, [a]lways in this session (this command), [N]o"
         );
         let folded = "git status # scan only\ntouch PWNED \u{202e}\u{200b}\u{1b}[2J\r\n";
         let text = question(&Approval { resource: folded.into(), ..other.clone() }, Some(&workspace), None);
         assert_eq!(
             text,
             "a3f9c1 asks for shell.run on git status # scan only (and 2 more lines) (shell)\n\n| git status # scan only\n\
-             | touch PWNED <U+202E><U+200B><U+001B>[2J<U+000D>\n| \n\nallow? [y]es, [a]lways in this session, [N]o"
+             | touch PWNED <U+202E><U+200B><U+001B>[2J<U+000D>\n| \n\nallow? [y]es, [a]lways in this session (this command), [N]o"
         );
         // With duplicate keys, the recorded resource is the one that runs, and not the first key.
         let args = "{\"command\": \"ls\", \"command\": \"rm\"}";

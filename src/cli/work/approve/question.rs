@@ -34,14 +34,9 @@ pub(super) fn question(approval: &Approval, workspace: Option<&Workspace>, colum
         true => String::new(),
         false => format!("\n\n{}\n", frame_text(&parts.join("\n"), columns)),
     };
-    let always = if offers_always(approval) { ", [a]lways in this session" } else { "" };
+    let always =
+        approval.always_scope().map(|scope| format!(", [a]lways in this session ({scope})")).unwrap_or_default();
     format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es{always}, [N]o")
-}
-
-/// Returns whether a question offers to allow the access from now on: not for a plan, nor for text that is typed into a
-/// process, because another one may read the same text next.
-pub(super) fn offers_always(approval: &Approval) -> bool {
-    approval.plan.is_none() && !diff::types_text(&approval.tool, &approval.action)
 }
 
 /// Returns the full content of the call: its command, its diff or its arguments.
