@@ -12,7 +12,7 @@ pub(crate) mod state;
 mod tests;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
@@ -179,10 +179,7 @@ impl Workspace {
     /// # Errors
     /// The errors of [`Workspace::real`]. A file that was created after its directory was listed counts as misspelled where case is ignored.
     pub fn real_of_many(&self, resource: &str, listings: &Listings) -> Result<Text, ToolError> {
-        let resolve = || self.dir.canonicalize(resource);
-        let is_missing =
-            |path: &Path| self.dir.symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        let real = resolve_path(resolve, is_missing).map_err(|error| failure("open", resource, &error))?;
+        let real = self.resolve(resource).map_err(|error| failure("open", resource, &error))?;
         let misspelled =
             spelling::misspelled_part(&self.dir, &real, listings).map_err(|error| failure("open", resource, &error))?;
         if let Some(part) = misspelled {
@@ -197,6 +194,18 @@ impl Workspace {
                 "`{resource}` leads to a file whose name is not UTF-8, which tools cannot open"
             ))),
         }
+    }
+
+    /// Resolves links. A normalized path without one is itself, which takes fewer system calls to find.
+    fn resolve(&self, path: &str) -> io::Result<PathBuf> {
+        let parts: PathBuf = Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        if parts.as_os_str() == path && beneath::has_no_links(&self.dir, &parts) {
+            return Ok(parts);
+        }
+        let resolve = || self.dir.canonicalize(path);
+        let is_missing =
+            |path: &Path| self.dir.symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        resolve_path(resolve, is_missing)
     }
 
     /// Opens a file for reading, without blocking on a pipe.

@@ -190,6 +190,9 @@ impl Screen {
     }
 
     pub(crate) fn draw(&mut self) {
+        if !self.is_drawn() {
+            return;
+        }
         let size = terminal_size::terminal_size_of(std::io::stderr());
         let size = size.map_or((24, 80), |(columns, rows)| (usize::from(rows.0), usize::from(columns.0)));
         if let Some((frame, text)) = self.frame(size) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use cap_std::fs::{File, Metadata};
+use cap_std::fs::{Dir, File, Metadata};
 
 use super::file_tool::Job;
 use crate::tool::ToolError;
@@ -15,12 +15,18 @@ pub(super) const PROBE_BYTES: usize = 8192;
 
 pub(super) fn regular(job: &Job, os: &Path) -> Result<File, OpenNamedError> {
     let (dir, name) = beneath::parent(job.workspace.dir(), os)?;
-    let file = beneath::file(&dir, name)?;
-    if !file.metadata()?.is_file() {
+    entry(job, (&dir, name)).map(|(file, _)| file)
+}
+
+/// Opens the regular file `name` of `dir`. Returns it with its size.
+fn entry(job: &Job, (dir, name): (&Dir, &Path)) -> Result<(File, u64), OpenNamedError> {
+    let file = beneath::file(dir, name)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
         return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
     }
-    job.permit_names((&dir, name), &file)?;
-    Ok(file)
+    job.permit_names((dir, name), &file)?;
+    Ok((file, found.len()))
 }
 
 pub(super) fn metadata(job: &Job, os: &Path) -> io::Result<Metadata> {
@@ -34,23 +40,24 @@ pub(super) fn metadata(job: &Job, os: &Path) -> io::Result<Metadata> {
 
 pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(File, u64), ToolError> {
     let failed = |error| failure(verb, path, &error);
+    let is_dir = || ToolError::bad_args(format!("`{path}` is a directory: list it, and {verb} a file in it"));
+    if real == "." {
+        return Err(is_dir());
+    }
+    let (dir, name) = beneath::parent(job.workspace.dir(), Path::new(real)).map_err(failed)?;
     // Checked before opening, because opening a device can have side effects.
-    let found = metadata(job, Path::new(real)).map_err(failed)?;
+    let found = dir.symlink_metadata(name).map_err(failed)?;
     if found.is_dir() {
-        return Err(ToolError::bad_args(format!("`{path}` is a directory: list it, and {verb} a file in it")));
+        return Err(is_dir());
     }
     // If a link has replaced the file since the path was resolved, opening fails with that reason.
     if !found.is_file() && !found.is_symlink() {
         return Err(ToolError::refused(format!("`{path}` is a pipe, socket or device, not a file or directory")));
     }
-    match regular(job, Path::new(real)) {
-        Ok(file) => {
-            let size = file.metadata().map_err(failed)?.len();
-            Ok((file, size))
-        }
-        Err(OpenNamedError::Io(error)) => Err(failed(error)),
-        Err(OpenNamedError::OtherName(why)) => Err(ToolError::denied(format!("cannot {verb} `{path}`: {why}"))),
-    }
+    entry(job, (&dir, name)).map_err(|error| match error {
+        OpenNamedError::Io(error) => failed(error),
+        OpenNamedError::OtherName(why) => ToolError::denied(format!("cannot {verb} `{path}`: {why}")),
+    })
 }
 
 pub(super) fn is_binary(bytes: &[u8]) -> bool {

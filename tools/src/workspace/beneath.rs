@@ -50,6 +50,12 @@ pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
     system::file(dir, name)
 }
 
+/// Returns whether `path` exists and certainly no part of it is a link, so that it resolves to itself. `path` must be
+/// normalized.
+pub(crate) fn has_no_links(root: &Dir, path: &Path) -> bool {
+    system::has_no_links(root, path)
+}
+
 /// Creates the file `name` in `dir`. With `is_private`, only the owner can open the file until its mode is changed. So the replacement of a
 /// private file is private while it is written.
 ///
@@ -97,6 +103,8 @@ mod system {
     use std::path::Component;
 
     use rustix::fs::{Mode, OFlags, openat};
+    #[cfg(target_os = "linux")]
+    use rustix::fs::{ResolveFlags, openat2};
     use rustix::io::Errno;
 
     use super::*;
@@ -109,11 +117,22 @@ mod system {
     const HANDLE: OFlags = DIRECTORY.union(OFlags::RDONLY);
 
     #[cfg(target_os = "linux")]
-    pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
-        use rustix::fs::{ResolveFlags, openat2};
+    const WITHOUT_LINKS: ResolveFlags =
+        ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-        let without_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        match openat2(root, path, HANDLE, Mode::empty(), without_links) {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn has_no_links(root: &Dir, path: &Path) -> bool {
+        openat2(root, path, OFlags::PATH.union(OFlags::CLOEXEC), Mode::empty(), WITHOUT_LINKS).is_ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn has_no_links(_: &Dir, _: &Path) -> bool {
+        false
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
+        match openat2(root, path, HANDLE, Mode::empty(), WITHOUT_LINKS) {
             Ok(fd) => Ok(Dir::from_std_file(fd.into())),
             // The call does not exist before Linux 5.6, or a system call filter rejects it.
             Err(Errno::NOSYS | Errno::PERM) => open_by_parts(root, path),
@@ -171,6 +190,10 @@ mod system {
 
     pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
         root.open_dir(path)
+    }
+
+    pub(crate) fn has_no_links(_: &Dir, _: &Path) -> bool {
+        false
     }
 
     pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {

@@ -41,8 +41,9 @@ pub(super) fn misspelled_part<'a>(root: &Dir, path: &'a Path, listings: &Listing
         let (dir, name) = beneath::parent(root, way)?;
         let Some(name) = name.to_str() else { continue };
         let entry = |name: &str| dir.symlink_metadata(name).ok();
+        // First the other name, which rarely exists.
         let is_same =
-            |other: &str| entry(name).zip(entry(other)).is_some_and(|(one, other)| is_same_entry(&one, &other));
+            |other: &str| entry(other).is_some_and(|other| entry(name).is_some_and(|one| is_same_entry(&one, &other)));
         let is_listed = || listings.has(&dir, way.parent().unwrap_or(way), name);
         if is_misspelled(name, is_same, is_listed)? {
             return Ok(Some(name));
