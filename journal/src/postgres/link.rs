@@ -130,6 +130,13 @@ impl Link {
         timeout(self.target.reply, self.connect_with_retry()).await.map_err(|_| self.timeout_failure())?
     }
 
+    /// Connects, and checks the schema again: another role may have replaced it since the last connection.
+    pub(super) async fn connect_to_schema(&self) -> Result<ServerConnection, ServerFailure> {
+        let connection = self.connect().await?;
+        schema::check(&connection.client).await?;
+        Ok(connection)
+    }
+
     async fn connect_with_retry(&self) -> Result<ServerConnection, ServerFailure> {
         let mut config = self.target.with_password();
         config.application_name("subtend");
@@ -166,14 +173,7 @@ impl Link {
         let kept = self.idle().pop();
         match kept.filter(|connection| !connection.client.is_closed()) {
             Some(connection) => Ok(connection),
-            None => {
-                let connection = self.connect().await?;
-                let found = schema::version(&connection.client).await?;
-                if found > schema::LATEST_VERSION {
-                    return Err(ServerFailure::Newer { found, known: schema::LATEST_VERSION });
-                }
-                Ok(connection)
-            }
+            None => self.connect_to_schema().await,
         }
     }
 

@@ -148,13 +148,14 @@ pub enum NodeError {
     /// The lease has ended, so its shards may belong to others.
     #[error("the lease of this node has ended")]
     Ended,
-    /// The database does not support nodes of this build.
+    /// The database does not support nodes of this build, or another role has replaced its schema.
     #[error(transparent)]
     Store(#[from] OpenError),
 }
 
 /// Reads and changes the nodes of a database. Each statement of an operation takes at most 3 s. Dropping an
-/// operation leaves its outcome unknown.
+/// operation leaves its outcome unknown. Each operation checks the schema if it has to connect again, and may return
+/// [`NodeError::Store`].
 pub struct Registry {
     link: Arc<Link>,
     connection: Mutex<Option<ServerConnection>>,
@@ -342,7 +343,7 @@ impl Registry {
             let mut kept = self.connection.lock().await;
             let connection = match kept.take().filter(|connection| !connection.client.is_closed()) {
                 Some(connection) => connection,
-                None => self.link.connect().await?,
+                None => self.link.connect_to_schema().await?,
             };
             let (connection, value) = run(connection).await?;
             *kept = Some(connection);
@@ -350,6 +351,10 @@ impl Registry {
         };
         match timeout(ANSWER_TIMEOUT, ran).await {
             Ok(Ok(value)) => Ok(value),
+            // A schema that may not be used is not a failure of the connection, and does not pass.
+            Ok(Err(failure @ (ServerFailure::Newer { .. } | ServerFailure::Engine(_)))) => {
+                Err(NodeError::Store(failure.open(&self.link.target)))
+            }
             Ok(Err(failure)) => Err(NodeError::Unreachable(failure.describe())),
             Err(_) => Err(NodeError::Unreachable(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
         }

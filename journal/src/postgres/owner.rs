@@ -157,14 +157,7 @@ impl ShardClaim {
     }
 
     async fn for_reads(link: Arc<Link>) -> Result<Self, ServerFailure> {
-        let mut connection = link.connect().await?;
-        match schema::version(&connection.client).await? {
-            0 => return Err(ServerFailure::Missing),
-            found if found > schema::LATEST_VERSION => {
-                return Err(ServerFailure::Newer { found, known: schema::LATEST_VERSION });
-            }
-            _ => {}
-        }
+        let mut connection = link.connect_to_schema().await?;
         let settings = read_settings(&mut connection).await?;
         let shard = find(&mut connection, &link).await?;
         lock(&mut connection, &link, shard, TRY_SHARED).await?;
@@ -255,12 +248,8 @@ impl ShardClaim {
     }
 
     async fn reclaim_once(&mut self) -> Result<i64, ServerFailure> {
-        let mut connection = self.link.connect().await?;
+        let mut connection = self.link.connect_to_schema().await?;
         read_settings(&mut connection).await?.check_accepted(&self.link.target.accepted)?;
-        let found = schema::version(&connection.client).await?;
-        if found > schema::LATEST_VERSION {
-            return Err(ServerFailure::Newer { found, known: schema::LATEST_VERSION });
-        }
         // Recorded first, so that a later attempt ends this connection too.
         connection.query(NAME, &[text(&self.id)]).await?;
         connection.query(END_OLD, &[text(&self.id)]).await?;
@@ -289,15 +278,11 @@ impl ShardClaim {
 }
 
 pub(super) async fn exists(link: Arc<Link>) -> Result<bool, ServerFailure> {
-    let mut connection = link.connect().await?;
-    match schema::version(&connection.client).await? {
-        0 => return Ok(false),
-        found if found > schema::LATEST_VERSION => {
-            return Err(ServerFailure::Newer { found, known: schema::LATEST_VERSION });
-        }
-        _ => {}
-    }
-    match find(&mut connection, &link).await {
+    let found = async {
+        let mut connection = link.connect_to_schema().await?;
+        find(&mut connection, &link).await
+    };
+    match found.await {
         Ok(_) => Ok(true),
         Err(ServerFailure::Missing) => Ok(false),
         Err(failure) => Err(failure),

@@ -17,24 +17,24 @@ pub(super) const LATEST_VERSION: u64 = MIGRATIONS.len() as u64;
 const VERSION: &str = "SELECT coalesce(max(version), 0) FROM subtend.migration";
 const SCHEMA: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'subtend')";
 /// Returns whether the schema has tables, and a part of it that belongs to a role that is not trusted: this role could read and change the
-/// sessions, and triggers of it run with the rights of the current one. Trusted are the current role, roles that it is a member of, the owner
-/// of the database, and superusers. `pg_has_role` would trust each role if the current one is a superuser.
-const PARTS: &str = "WITH RECURSIVE trusted(oid) AS ( \
-        SELECT oid FROM pg_roles WHERE rolname = current_user \
-        UNION SELECT roleid FROM pg_auth_members JOIN trusted ON member = trusted.oid \
-    ), relation AS ( \
+/// sessions, and triggers of it run with the rights of the current one. Trusted are the current role, superusers and the owner of the
+/// database. A superuser does not trust the owner of the database, who could get all rights of the cluster. The roles that the current one
+/// is a member of are not trusted, because their administrators can make it a member without its consent.
+const PARTS: &str = "WITH relation AS ( \
         SELECT c.oid, relname, relowner FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = 'subtend' \
-    ), part(name, owner) AS ( \
-        SELECT 'the schema subtend', nspowner FROM pg_namespace WHERE nspname = 'subtend' \
-        UNION ALL SELECT format('the relation subtend.%I', relname), relowner FROM relation \
-        UNION ALL SELECT format('the trigger %I of subtend.%I', tgname, relname), proowner \
+    ), part(name, change, owner) AS ( \
+        SELECT 'the schema subtend', 'ALTER SCHEMA subtend', nspowner FROM pg_namespace WHERE nspname = 'subtend' \
+        UNION ALL SELECT format('the relation subtend.%I', relname), format('ALTER TABLE subtend.%I', relname), relowner FROM relation \
+        UNION ALL SELECT format('the trigger %I of subtend.%I', tgname, relname), format('ALTER FUNCTION %s', tgfoid::regprocedure), proowner \
             FROM relation JOIN pg_trigger ON tgrelid = relation.oid JOIN pg_proc p ON p.oid = tgfoid \
+    ), own AS ( \
+        SELECT oid, rolsuper FROM pg_roles WHERE rolname = current_user \
     ), foreign_part AS ( \
-        SELECT name, rolname::text AS owner FROM part JOIN pg_roles r ON r.oid = owner \
-        WHERE NOT rolsuper AND owner NOT IN (SELECT oid FROM trusted) \
-            AND owner NOT IN (SELECT datdba FROM pg_database WHERE datname = current_database()) \
+        SELECT name, rolname::text AS owner, format('%s OWNER TO %I', change, current_user) AS change FROM part JOIN pg_roles r ON r.oid = owner \
+        WHERE NOT rolsuper AND owner NOT IN (SELECT oid FROM own) AND owner NOT IN ( \
+            SELECT datdba FROM pg_database, own WHERE datname = current_database() AND NOT own.rolsuper) \
         ORDER BY name DESC LIMIT 1 \
-    ) SELECT EXISTS (SELECT FROM relation WHERE relname = 'migration'), name, owner, current_user::text \
+    ) SELECT EXISTS (SELECT FROM relation WHERE relname = 'migration'), name, owner, current_user::text, change \
     FROM (SELECT) one LEFT JOIN foreign_part ON true";
 
 /// Returns whether the schema has tables, from the current catalogue. Refuses a schema of which a part belongs to a role that is not trusted.
@@ -43,10 +43,10 @@ async fn has_own_tables(client: &impl GenericClient) -> Result<bool, ServerFailu
     let row = client.query_one(PARTS, &[]).await?;
     let (part, owner): (Option<String>, Option<String>) = (row.try_get(1)?, row.try_get(2)?);
     let Some((part, owner)) = part.zip(owner) else { return Ok(row.try_get(0)?) };
-    let user: String = row.try_get(3)?;
+    let (user, change): (String, String) = (row.try_get(3)?, row.try_get(4)?);
     let why = format!(
-        "{part} belongs to the role {owner}, which may read and change the sessions. Drop it if {user} did not expect it; otherwise give it to \
-         {user}, or make {user} a member of {owner}"
+        "{part} belongs to the role {owner}, which may read and change the sessions. Drop it if {user} did not expect it; otherwise connect \
+         as {owner}, or give it to {user}: {change}"
     );
     Err(ServerFailure::Engine(EngineError::Store { what: "cannot use the schema", why }))
 }
@@ -58,6 +58,15 @@ pub(super) async fn version(client: &impl GenericClient) -> Result<u64, ServerFa
     }
     let version: i32 = client.query_one(VERSION, &[]).await?.try_get(0)?;
     Ok(u64::try_from(version).unwrap_or(0))
+}
+
+/// Refuses a schema of another role, a newer one and a missing one, before statements of a new connection use it.
+pub(super) async fn check(client: &impl GenericClient) -> Result<(), ServerFailure> {
+    match version(client).await? {
+        0 => Err(ServerFailure::Missing),
+        found if found > LATEST_VERSION => Err(ServerFailure::Newer { found, known: LATEST_VERSION }),
+        _ => Ok(()),
+    }
 }
 
 /// Brings the schema to the newest version, and refuses a newer one.
