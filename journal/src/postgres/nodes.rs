@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use super::ServerFailure;
 use super::link::{Link, Param, ServerConnection};
 pub use super::node_lease::NodeLease;
-use super::owner::LOCK;
+use super::owner::{LOCK, end_lock, lock_holders};
 use super::schema;
 use super::settings::{ServerSettings, settings};
 use super::target::ShardAddress;
@@ -47,9 +47,7 @@ const VERSION: &str =
 /// Ends a claim: the next epoch fences its later writes, and without an owner it cannot be reclaimed.
 const GIVE_UP: &str = "\
     UPDATE subtend.shard SET lease = NULL, owner = NULL, epoch = epoch + 1 WHERE name = $1 AND lease = $2::text::uuid RETURNING id";
-const END_LOCK: &str = "\
-    SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $2 AND objid::bigint = $1 \
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()";
+const END_LOCK: &str = end_lock!();
 const SECRET: &str = "SELECT value FROM subtend.secret";
 const LOCATE: &str = "SELECT shard.name FROM subtend.head JOIN subtend.shard ON shard.id = head.shard WHERE head.key = $1 AND shard.shared ORDER BY shard.id";
 /// Each use of a key changes `made`, so that a choice that another command relies on is not removed.

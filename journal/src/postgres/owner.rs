@@ -34,21 +34,42 @@ const CLAIM_FOR_NODE: &str = "\
     WHERE id = $1 AND EXISTS (SELECT FROM subtend.node WHERE lease = $3::text::uuid AND expires > clock_timestamp()) \
     AND NOT EXISTS (SELECT FROM subtend.node WHERE lease = own.lease AND lease <> $3::text::uuid AND expires > clock_timestamp()) \
     RETURNING epoch, last_lsn, owner::text";
+/// Rows of `pg_locks` for the lock of the shard $1, with the other connection that holds each.
+macro_rules! lock_holders {
+    () => {
+        "pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid::bigint = $2 \
+        AND objid::bigint = $1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()"
+    };
+}
+/// Ends this role's connection that holds the lock of a shard.
+macro_rules! end_lock {
+    () => {
+        concat!("SELECT pg_terminate_backend(pid) FROM ", lock_holders!(), " AND usename = session_user")
+    };
+}
+pub(super) use {end_lock, lock_holders};
+
 /// Ends the connection that holds the lock of a shard, in two cases. Either its node's lease has ended, for example
 /// because the node is paused. Or it made an earlier claim under this lease, and the reply was lost.
-const END_HOLDER: &str = "\
-    SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $2 AND objid::bigint = $1 \
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid() AND EXISTS ( \
-        SELECT FROM subtend.shard AS own WHERE id = $1::bigint AND lease IS NOT NULL AND (lease = $3::text::uuid OR NOT EXISTS ( \
-            SELECT FROM subtend.node WHERE lease = own.lease AND expires > clock_timestamp())))";
+const END_HOLDER: &str = concat!(
+    end_lock!(),
+    " AND EXISTS (SELECT FROM subtend.shard AS own WHERE id = $1::bigint AND lease IS NOT NULL AND (lease = $3::text::uuid OR NOT EXISTS ( \
+        SELECT FROM subtend.node WHERE lease = own.lease AND expires > clock_timestamp())))"
+);
+/// Any role that may connect can take the lock.
+const FOREIGN_HOLDER: &str = concat!(
+    "SELECT format('a connection of the role %I, which `SELECT pg_terminate_backend(%s)` ends', usename, pid) FROM ",
+    lock_holders!(),
+    " AND usename <> session_user LIMIT 1"
+);
 /// Frees the shard for other nodes.
 const LEAVE: &str = "UPDATE subtend.shard SET lease = NULL WHERE id = $1 AND owner = $2::text::uuid";
 /// Takes the next epoch for the owner of the last one. Repeatable, because its own reply may be lost too.
 const RECLAIM: &str =
     "UPDATE subtend.shard SET epoch = epoch + 1 WHERE id = $1 AND owner = $2::text::uuid RETURNING epoch, last_lsn";
-/// Ends this owner's lost connections, which may hold the lock or an open transaction.
-const END_OLD: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                       WHERE application_name = 'subtend ' || $1::text AND pid <> pg_backend_pid()";
+/// Ends this owner's lost connections, which may hold the lock or an open transaction. Other roles can read the name and use it too.
+const END_OLD: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'subtend ' || $1::text \
+                       AND usename = session_user AND datname = current_database() AND pid <> pg_backend_pid()";
 const NAME: &str = "SELECT set_config('application_name', 'subtend ' || $1::text, false)";
 const SETTINGS: &str = concat!("SELECT ", settings!());
 const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1, $2)";
@@ -143,7 +164,7 @@ impl ShardClaim {
             }
         };
         let Some(row) = claimed.first() else {
-            return Err(owner_failure(&mut connection, &link).await?);
+            return Err(owner_failure(&mut connection, &link, shard).await?);
         };
         let (epoch, last, id) = (row.try_get(0)?, row.try_get(1)?, row.try_get::<_, String>(2)?);
         connection.query(NAME, &[text(&id)]).await?;
@@ -322,11 +343,19 @@ async fn lock(
         }
         sleep(PAUSE).await;
     }
-    Err(owner_failure(connection, link).await?)
+    Err(owner_failure(connection, link, shard).await?)
 }
 
-/// Returns the failure [`ServerFailure::Held`], which names the process that owns the shard.
-async fn owner_failure(connection: &mut ServerConnection, link: &Link) -> Result<ServerFailure, ServerFailure> {
+/// Returns the failure [`ServerFailure::Held`], which names the process that owns the shard, or another role that holds its lock.
+async fn owner_failure(
+    connection: &mut ServerConnection,
+    link: &Link,
+    shard: i32,
+) -> Result<ServerFailure, ServerFailure> {
+    let foreign = connection.query(FOREIGN_HOLDER, &[Box::new(i64::from(shard)), Box::new(i64::from(LOCK))]).await?;
+    if let Some(row) = foreign.first() {
+        return Ok(ServerFailure::Held(row.try_get(0)?));
+    }
     let found = connection.query(FIND, &[text(&link.target.shard)]).await?;
     let holder = found.first().map(|row| row.try_get::<_, Option<String>>(2)).transpose()?.flatten();
     Ok(ServerFailure::Held(holder.unwrap_or_else(|| "a process that reads it".to_owned())))

@@ -1,11 +1,14 @@
 //! Other roles of the database, and records that clients made large.
 
+use std::time::Duration;
+
 use subtend_journal::postgres::nodes::{NodeError, Registry};
 use subtend_journal::postgres::{Postgres, ShardAddress};
+use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
-use super::journal;
 use super::server::{Server, target};
+use super::{create_session, journal};
 use crate::exporting::{memory, write};
 use crate::scene::*;
 
@@ -131,6 +134,87 @@ fn assert_refused(addresses: &[ShardAddress], part: &str, owner: &str, change: &
             assert!(refused.contains(&format!(": ALTER {change} OWNER TO ")), "{part}: {refused}");
         }
     }
+}
+
+/// Creates roles without rights on the sessions, and returns the host's address.
+fn with_roles(server: &Server) -> ShardAddress {
+    for role in ["app", "other"] {
+        server.sql(&format!("CREATE ROLE {role} LOGIN PASSWORD 's3cret@word'"));
+    }
+    server.sql("GRANT CREATE ON DATABASE agents TO app");
+    as_role(server, "app")
+}
+
+async fn connect(server: &Server, role: &str, database: &str) -> Client {
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(server.port()).user(role).password("s3cret@word").dbname(database);
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app' AND datname = 'agents'";
+const NAMES: &str =
+    "SELECT usename || ' in ' || datname FROM pg_stat_activity WHERE application_name LIKE 'subtend _%' ORDER BY 1";
+
+/// Connections of another role and of another database have the name by which an owner finds its lost connections. The control: it ends
+/// the lost connection of its own, which the server has not noticed.
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_reclaim_ends_only_connections_of_the_owner() {
+    let server = Server::start(&[]);
+    let target = with_roles(&server);
+    let open = journal(&target);
+    create_session(&open, 1).await.unwrap();
+    let name =
+        server.sql("SELECT DISTINCT application_name FROM pg_stat_activity WHERE application_name LIKE 'subtend _%'");
+    server.sql(CUT);
+    let same = [("other", "agents"), ("other", "postgres"), ("app", "postgres"), ("app", "agents")];
+    let mut clients = Vec::new();
+    for (role, database) in same {
+        let client = connect(&server, role, database).await;
+        client.batch_execute(&format!("SET application_name = '{name}'")).await.unwrap();
+        clients.push(client);
+    }
+    assert_eq!(create_session(&open, 2).await.unwrap(), Lsn(2));
+    let mut alive = Vec::new();
+    for client in &clients {
+        alive.push(client.batch_execute("").await.is_ok());
+    }
+    assert_eq!(alive, [true, true, true, false], "{}", server.sql(NAMES));
+}
+
+/// Any role that may connect can take the lock of a shard. The control: without its connection, the host takes the shard.
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_lock_of_another_role_is_named_and_refused() {
+    let server = Server::start(&[]);
+    let target = with_roles(&server);
+    let open = journal(&target);
+    create_session(&open, 1).await.unwrap();
+    let other = connect(&server, "other", "agents").await;
+    let pid: i32 = other.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let named = format!("is in use by a connection of the role other, which `SELECT pg_terminate_backend({pid})` ends");
+    // It waits for the lock, and gets it when the owner's connection is lost.
+    let waiting = tokio::spawn(async move {
+        let shard = "SELECT pg_advisory_lock(1400201844, 1)";
+        other.batch_execute(shard).await.map(|()| other)
+    });
+    while server.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") == "0" {}
+    server.sql(CUT);
+    let other = waiting.await.unwrap().unwrap();
+    let poisoned = create_session(&open, 2).await.unwrap_err().to_string();
+    assert!(poisoned.contains(&named), "{poisoned}");
+    drop(open);
+    let refused = Postgres::open(&target).unwrap_err();
+    assert!(matches!(refused, OpenError::ClaimedElsewhere { .. }), "{refused}");
+    assert!(refused.to_string().contains(&named), "{refused}");
+    let registry = Registry::connect(&target).await.unwrap();
+    let lease = registry.join("a", "10.0.0.1:7475", "1.0.0", &[], Duration::from_secs(15)).await.unwrap();
+    server.sql(&format!("UPDATE subtend.shard SET lease = '{}'", lease.id()));
+    let refused = Postgres::open(&target.with_shard("a", &lease)).unwrap_err().to_string();
+    assert!(refused.contains(&named), "{refused}");
+    registry.give_up("a", &lease).await.unwrap();
+    drop(other);
+    journal(&target.with_shard("a", &lease));
 }
 
 /// A part of a scan has up to 256 frames, which are in memory together. The control: small frames come in one part.
