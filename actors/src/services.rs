@@ -23,7 +23,7 @@ use crate::handle::sessions::SessionServices;
 use crate::services::creation::NewService;
 use crate::services::running::{DueCompaction, DueTitle, ServiceGuard, ServiceKind, Starter, SummaryResult};
 use crate::values::error::{ControlError, SendError, WaitError};
-use crate::values::panic::truncate_message;
+use crate::values::panic::{Excerpt, truncate_message};
 
 pub(crate) mod creation;
 pub(crate) mod running;
@@ -40,8 +40,8 @@ pub(crate) enum ServiceError {
     Ended(String),
     #[error("its session {0} got another input before its answer")]
     Disturbed(SessionId),
-    #[error("its answer cannot be used: {0:?}")]
-    Unusable(Text),
+    #[error("its answer cannot be used: {0}")]
+    Unusable(Excerpt),
     #[error("no old message can be hidden yet")]
     Nothing,
     #[error(transparent)]
@@ -133,7 +133,7 @@ impl SessionHandle {
             return Ok(());
         }
         let (of, answer) = self.serve(service, service_prompts::of_title(&first), guard).await?;
-        let title = service_prompts::title(&answer).ok_or(ServiceError::Unusable(answer))?;
+        let title = service_prompts::title(&answer).ok_or_else(|| ServiceError::Unusable(Excerpt::of(&answer)))?;
         let set = TitleSet { title, by: Initiator::Host, of: Some(of) };
         Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
     }
@@ -149,7 +149,7 @@ impl SessionHandle {
         let wanted = !only_new || !service_prompts::is_summarised(&state);
         let Some(text) = service_prompts::of_summary(&state).filter(|_| wanted) else { return Ok(None) };
         let (of, answer) = self.run_service(&state, ServiceKind::Summary, text, guard).await?;
-        let text = service_prompts::summary(&answer).ok_or(ServiceError::Unusable(answer))?;
+        let text = service_prompts::summary(&answer).ok_or_else(|| ServiceError::Unusable(Excerpt::of(&answer)))?;
         let set = SummarySet { text: Arc::clone(&text), upto, of };
         self.order(Command::Describe(Box::new(Description::Summary(set)))).await?;
         Ok(Some(text))

@@ -11,6 +11,7 @@ use subtend_session::outcome::Outcome;
 use crate::answer::{AnswerError, Answered};
 use crate::handle::SessionHandle;
 use crate::values::error::{SendError, WaitError};
+use crate::values::panic::truncate_message;
 
 mod extract;
 
@@ -156,13 +157,15 @@ impl Form {
         Self { schema: if wrapped { schema::<Wrapped<T>>() } else { plain }, wrapped }
     }
 
+    /// The error may quote keys and values of the answer, and is truncated.
     fn read<T: DeserializeOwned>(&self, text: &str) -> Result<T, String> {
         let json = extract::json(text)?;
         if !json.starts_with('{') {
             // A list must not be read as the fields of a struct in order.
             return Err("it is not a JSON object".to_owned());
         }
-        if self.wrapped { parsed::<Wrapped<T>>(json).map(|wrapped| wrapped.value) } else { parsed(json) }
+        let read = if self.wrapped { parsed::<Wrapped<T>>(json).map(|wrapped| wrapped.value) } else { parsed(json) };
+        read.map_err(|error| truncate_message(&error).to_owned())
     }
 }
 

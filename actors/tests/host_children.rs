@@ -4,6 +4,7 @@ use crate::support::*;
 use subtend_session::place::{Place, Service};
 use subtend_session::record::{SummarySet, TitleSet};
 
+mod logged;
 mod summaries;
 
 type ServicePrompts = Arc<Mutex<Vec<(String, String)>>>;

@@ -64,6 +64,10 @@ fn mismatch_is_reported_with_its_path() {
     assert_eq!(read(r#"{"name": "a"}"#), "missing field `stops` at line 1 column 13");
     let place = form.read("Here: {\"name\": \"a\", \"stops\": []} there.");
     assert_eq!(place, Ok(Station { name: "a".to_owned(), stops: Vec::new() }));
+    let long = "x".repeat(1 << 20);
+    let cut = format!("at `stops[0].minutes`: invalid type: string \"{}", &long[..2_000 - 45]);
+    let answer = format!(r#"{{"name": "a", "stops": [{{"minutes": "{long}"}}]}}"#);
+    assert_eq!(form.read::<Station>(&answer).unwrap_err(), cut);
     // Values in the requested form are parsed strictly.
     assert_eq!(Form::of::<Vec<u32>>().read::<Vec<u32>>("[1, 2]").unwrap_err(), "it is not a JSON object");
     assert_eq!(read(r#"["a", []]"#), "it is not a JSON object");
