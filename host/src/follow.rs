@@ -308,7 +308,7 @@ impl FollowedPage {
 }
 
 fn record_bytes(stored: &Stored) -> u64 {
-    stored.record.total_text_bytes().saturating_add(BYTES_PER_RECORD)
+    stored.record.heap_bytes().saturating_add(BYTES_PER_RECORD)
 }
 
 fn attempt_ended_by(record: &Record) -> Option<(TurnNo, AttemptNo)> {

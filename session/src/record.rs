@@ -26,6 +26,7 @@ pub use turn::{
 mod compaction;
 mod creation;
 mod description;
+mod heap;
 mod input;
 mod naming;
 mod run;
@@ -231,24 +232,5 @@ impl Record {
         } else {
             0
         }
-    }
-
-    /// Returns the bytes of all texts that may be long, including those with limits of their own.
-    pub fn total_text_bytes(&self) -> u64 {
-        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len() as u64);
-        let more = if let Self::InputAccepted(input) = self {
-            input.bytes()
-        } else if let Self::SessionCreated(created) = self {
-            created.inherited_bytes().saturating_add(of(&created.metadata))
-        } else if let Self::RunEnded(ended) = self {
-            of(&ended.text)
-        } else if let Self::SummarySet(summary) = self {
-            summary.text.len() as u64
-        } else if let Self::MetadataSet(set) = self {
-            set.metadata.len() as u64
-        } else {
-            0
-        };
-        self.text_bytes().saturating_add(more)
     }
 }

@@ -105,8 +105,9 @@ pub struct State {
     pub deleted: bool,
     pub closed: bool,
     pub usage: Usage,
-    /// Bytes of all texts in the folded records, as stored: an estimate of the memory of this state. Erasure of texts
-    /// lowers it at the next fold.
+    /// Bytes of all texts and lists of the folded records ([`Record::heap_bytes`](crate::record::Record::heap_bytes)),
+    /// and of the texts rendered from them: an estimate of the memory of this state. Erasure of texts lowers it at the
+    /// next fold.
     pub text_bytes: u64,
     /// Sum of [`Record::recorded_bytes`](crate::record::Record::recorded_bytes) of all runs.
     pub recorded: u64,

@@ -266,7 +266,7 @@ impl FollowingReader {
 fn kept_records(page: &[Stored]) -> usize {
     let mut bytes = 0_u64;
     let fits = |stored: &&Stored| {
-        bytes = bytes.saturating_add(stored.record.total_text_bytes());
+        bytes = bytes.saturating_add(stored.record.heap_bytes());
         bytes <= MAX_PAGE_BYTES
     };
     page.iter().take_while(fits).count().max(1)

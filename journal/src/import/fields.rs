@@ -13,6 +13,8 @@ use super::ImportBounds;
 
 /// Maximum bytes of the name of an agent, a tool or a dialect.
 const MAX_NAME: usize = 256;
+/// Maximum number of tools that a list names: those of 64 MCP servers with 256 tools each, and of subtend.
+const MAX_TOOLS: usize = 1 << 15;
 /// Maximum bytes of a title, a label, a model or a path.
 const MAX_LINE: usize = 4 << 10;
 /// Maximum bytes of metadata and of the schema of an answer: those of a request that a host takes.
@@ -62,6 +64,9 @@ fn check_record(record: &Record, session: SessionId) -> Result<(), InvalidField>
         spawned.label.iter().try_for_each(|label| check_line("label", label))?;
         return spawned.skipped.iter().try_for_each(|tool| check_line("tool", tool));
     }
+    if let Record::ContinueAsked(request) = record {
+        return request.tools.iter().try_for_each(|tools| check_tools(tools));
+    }
     if let Record::BranchCreated(created) = record {
         check_short(&created.short, created.child)?;
         return check_agent(&created.agent);
@@ -92,6 +97,7 @@ fn check_record(record: &Record, session: SessionId) -> Result<(), InvalidField>
         return deadline_at.iter().try_for_each(|at| check_time("deadline", *at));
     }
     if let Record::InputAccepted(input) = record {
+        input.tools.iter().try_for_each(|tools| check_tools(tools))?;
         input.metadata.iter().try_for_each(|text| check_json("metadata", text))?;
         input.format.iter().try_for_each(|text| check_json("format", text))?;
         let Some(other) = &input.agent_override else { return Ok(()) };
@@ -142,8 +148,14 @@ fn check_creation(created: &SessionCreated, session: SessionId) -> Result<(), In
     created.title.iter().try_for_each(|title| check_line("title", title))?;
     created.servers.iter().try_for_each(|server| check_line("server", server))?;
     created.dialects.iter().try_for_each(|dialect| check_name("dialect", dialect))?;
-    let tools = [&created.tools, &created.in_full];
-    tools.into_iter().flatten().flatten().try_for_each(|tool| check_name("tool", tool))
+    [&created.tools, &created.in_full].into_iter().flatten().try_for_each(|tools| check_tools(tools))
+}
+
+fn check_tools(tools: &[Text]) -> Result<(), InvalidField> {
+    if tools.len() > MAX_TOOLS {
+        return Err(format!("{} tools are listed, the limit is {MAX_TOOLS}", tools.len()));
+    }
+    tools.iter().try_for_each(|tool| check_name("tool", tool))
 }
 
 /// Checks that a short name is the end of the session's own id, so that it is not taken for another session's.

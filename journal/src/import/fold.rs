@@ -180,6 +180,38 @@ mod tests {
         assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
     }
 
+    /// The fold keeps whole inputs, also their lists of empty names. Each attack has four inputs of a quarter of the bound.
+    /// The control: three of them.
+    #[test]
+    fn import_refuses_sessions_of_endless_lists() {
+        const QUARTER: usize = 1 << 16;
+        let text = "x".repeat(QUARTER);
+        let other = json!({"agent": "a", "agent_hash": "07".repeat(16), "model": "m", "system": text});
+        let names = vec![""; QUARTER / 48];
+        let attacks: [(&str, Value); 5] = [
+            ("tools", json!(names)),
+            ("metadata", json!(text)),
+            ("format", json!(text)),
+            ("key", json!(text)),
+            ("agent_override", other),
+        ];
+        for (field, value) in attacks {
+            let with = |inputs: usize| {
+                let mut fold = new_fold();
+                fold.max_state = 4 * QUARTER as u64;
+                for n in 1..=inputs {
+                    let mut input = serde_json::to_value(input(n)).unwrap();
+                    input["input_accepted"][field] = value.clone();
+                    fold.fold_frame(n, LinePosition { line: 9, offset: 0 }, &[record(input)])?;
+                }
+                Ok::<_, ImportError>(())
+            };
+            with(3).unwrap();
+            let refused = with(4).unwrap_err();
+            assert!(refused.to_string().contains("takes more than 0 MiB of memory"), "{field}: {refused}");
+        }
+    }
+
     /// A compaction reads the transcript again, so such work is limited. Control: slightly less is accepted.
     #[test]
     fn import_refuses_too_much_work_on_earlier_messages() {

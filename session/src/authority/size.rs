@@ -41,6 +41,11 @@ impl Authority {
         rules.flat_map(|rule| [rule.action.len(), rule.resource.len()]).fold(0, usize::saturating_add)
     }
 
+    /// Returns the number of rules in all sets.
+    pub(crate) fn rules(&self) -> u64 {
+        self.sets.iter().map(|set| set.rules.len() as u64).fold(0, u64::saturating_add)
+    }
+
     /// Checks the number of rules and sets, and the bytes and parts of their patterns.
     /// # Errors
     /// [`TooManyRules`].

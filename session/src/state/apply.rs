@@ -20,8 +20,7 @@ impl State {
         if self.check_record(record).is_err() {
             return;
         }
-        let bytes = record.text_bytes();
-        self.text_bytes = self.text_bytes.saturating_add(bytes);
+        self.text_bytes = self.text_bytes.saturating_add(record.heap_bytes());
         if let Some(run) = &mut self.run {
             let bytes = record.recorded_bytes();
             run.recorded = run.recorded.saturating_add(bytes);

@@ -120,7 +120,7 @@ impl State {
             deleted: false,
             closed: false,
             usage: Default::default(),
-            text_bytes: created.inherited_bytes(),
+            text_bytes: created.heap_bytes(),
             recorded: 0,
             input_bytes: 0,
             agent_inputs: 0,

@@ -30,6 +30,7 @@ mod models;
 mod order;
 mod overrides;
 mod proposals;
+mod record_sizes;
 mod results;
 mod rollbacks;
 mod rules;

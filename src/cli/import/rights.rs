@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use subtend_actors::transcript::ACTIONS;
 use subtend_journal::Journal;
 use subtend_session::authority::Authority;
-use subtend_session::ids::{Seq, SessionId};
+use subtend_session::ids::{Hash, Seq, SessionId};
 use subtend_session::record::Record;
 
 use super::super::fail::Fail;
@@ -30,14 +30,23 @@ pub(super) fn find_lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Resu
         for stored in journal.records_from(*session, Seq(1), 1)? {
             let Record::SessionCreated(created) = stored.record else { continue };
             let (Some(had), Some(bound)) = (&created.ceiling.body, &created.imported) else { continue };
-            // Compare each pair of permissions once: sessions share them, and comparing can take long.
-            let reductions =
-                known.entry((created.ceiling.hash, bound.clone())).or_insert_with(|| reductions(had, &had.meet(bound)));
-            lost.sessions = lost.sessions.saturating_add(u64::from(!reductions.is_empty()));
-            lost.actions.extend(reductions.iter().cloned());
+            // Compare each pair of permissions once: sessions share them, and comparing can take long. The key is a
+            // hash, because each session of an export may have a large bound of its own.
+            let is_reduced = *known.entry((created.ceiling.hash, hash(bound)?)).or_insert_with(|| {
+                let reductions = reductions(had, &had.meet(bound));
+                let is_reduced = !reductions.is_empty();
+                lost.actions.extend(reductions);
+                is_reduced
+            });
+            lost.sessions = lost.sessions.saturating_add(u64::from(is_reduced));
         }
     }
     Ok(lost)
+}
+
+fn hash(permissions: &Authority) -> Result<Hash, Fail> {
+    let json = serde_json::to_vec(permissions).map_err(|error| Fail::Other(error.to_string()))?;
+    Ok(Hash::of(&json))
 }
 
 fn reductions(had: &Authority, has: &Authority) -> Vec<String> {

@@ -75,7 +75,7 @@ impl EventSender {
 
 fn text_bytes(what: &EventKind) -> u64 {
     match what {
-        EventKind::Record { record, .. } => record.total_text_bytes(),
+        EventKind::Record { record, .. } => record.heap_bytes(),
         EventKind::Delta { delta: Delta::Text(text) | Delta::Reasoning(text), .. }
         | EventKind::Delta { delta: Delta::Call { tool: text, .. }, .. }
         | EventKind::Progress { line: text, .. } => text.len() as u64,

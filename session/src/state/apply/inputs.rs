@@ -6,7 +6,6 @@ use crate::index;
 use crate::message::Message;
 use crate::record::{Hold, InputAccepted, QueueChange};
 use crate::state::{Queued, State};
-use crate::values::json_bytes;
 
 impl State {
     pub(super) fn apply_input_accepted(&mut self, input: &InputAccepted) {
@@ -22,7 +21,6 @@ impl State {
         if let Some(Hold::Closing { keeps_queue, .. }) = self.run.as_mut().and_then(|run| run.hold.as_mut()) {
             *keeps_queue = false;
         }
-        self.text_bytes = self.text_bytes.saturating_add(json_bytes(&input.text));
         self.input_bytes = self.input_bytes.saturating_add(input.bytes());
         self.queue.push_back(Queued { input: Arc::new(input.clone()), seq: self.next_seq });
     }

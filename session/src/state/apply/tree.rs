@@ -74,15 +74,24 @@ impl State {
                     && let Some(key) = item.key
                 {
                     let result = render::result(item, self.children.get(&item.child), &self.limits);
+                    self.count_rendered(&result.content, &taken.items);
                     self.close_call(key, result);
                 }
             }
             Carrier::Await { call } => {
                 let result = render::await_result(self, call, &taken.items);
+                self.count_rendered(&result.content, &taken.items);
                 self.close_call(call, result);
             }
             Carrier::Message => self.notice_message(taken),
         }
+    }
+
+    /// Counts the part of a rendered text that is not from `items`, such as the labels of children. A label has a few
+    /// kilobytes, and each end of its child repeats it.
+    fn count_rendered(&mut self, text: &str, items: &[Notice]) {
+        let recorded = items.iter().map(|item| item.prefix.len()).fold(0, usize::saturating_add);
+        self.text_bytes = self.text_bytes.saturating_add(text.len().saturating_sub(recorded) as u64);
     }
 
     fn close_owned(&mut self, key: CallId, item: &Notice) {
@@ -124,6 +133,7 @@ impl State {
             }
             render::notices(self, &shown)
         };
+        self.count_rendered(&text, &taken.items);
         let message = Message::Notice { seq: self.next_seq, text };
         let Some(run) = &mut self.run else { return self.push_message(message) };
         let (busy, at_rest) = match &run.turn {
