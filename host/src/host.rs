@@ -362,8 +362,10 @@ fn id_of(of: &str, key: &str, command: &[u8]) -> SessionId {
 
 /// Returns whether an import brought the session. Its author may know a key and its command, from which the id follows.
 fn is_imported(journal: &Journal, id: SessionId) -> Result<bool, ReadError> {
-    if journal.head(id)?.is_none_or(|head| head.deleted) {
-        return Ok(false);
+    match journal.head(id)? {
+        None => return Ok(false),
+        Some(head) if head.is_erased() => return Ok(head.imported),
+        Some(_) => {}
     }
     let first = journal.records_from(id, Seq(1), 1)?;
     Ok(first

@@ -74,6 +74,45 @@ async fn key_finds_no_imported_session() {
     }
 }
 
+/// An export lists its deleted sessions, and their ids follow from keys too. A deletion that no session of the file
+/// names is left out; an id that one names is not taken for a session that was deleted here. The control: a file that
+/// this host wrote itself.
+#[tokio::test]
+async fn key_finds_no_imported_deletion() {
+    let open = json!({"title": "an invoice", "input": {"text": "Pay the invoice."}});
+    let mut file = Vec::new();
+    let root = {
+        let other = host(&Memory::new()).await;
+        let app = other.router();
+        let root = open_and_finish(&app, "one").await;
+        let path = format!("/v1/sessions/{root}/branches");
+        let named = send_keyed(&app, &path, "b", &json!({})).await.json()["session"].clone();
+        let alone = send_keyed(&app, "/v1/sessions", "invoice-17", &open).await.json()["session"]["id"].clone();
+        for id in [named, alone].map(|id| id.as_str().expect("an id").to_owned()) {
+            get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await;
+            let deleted = request(&app, Method::DELETE, &format!("/v1/sessions/{id}"), &[], "").await;
+            assert!(deleted.status.is_success(), "{}", deleted.body);
+        }
+        other.runtime().journal().settled().await.expect("durable");
+        other.runtime().journal().export(Scope::Store, &mut file, &mut |_| {}).expect("an export");
+        finish(other, app).await;
+        root
+    };
+    let bounded = ImportBounds { rights: Authority::deny_all(), limits: None, memory: usize::MAX };
+    let reused = (422, "idempotency_key_reused".to_owned());
+    for (within, expected) in [(bounded, reused), (ImportBounds::none(), (410, "session_deleted".to_owned()))] {
+        let host = host(&Memory::new()).await;
+        let app = host.router();
+        let tally = host.runtime().import(&mut Cursor::new(&file), &within, &mut |_| {}).await.expect("imported");
+        assert_eq!((tally.sessions, tally.deleted), (1, 1));
+        let path = format!("/v1/sessions/{root}/branches");
+        assert_eq!(send_keyed(&app, &path, "b", &json!({})).await.problem(), expected);
+        let reply = send_keyed(&app, "/v1/sessions", "invoice-17", &open).await;
+        assert_eq!(reply.status, StatusCode::CREATED, "{}", reply.body);
+        finish(host, app).await;
+    }
+}
+
 /// Each command is sent twice concurrently, and again after a restart.
 #[tokio::test]
 async fn repeated_branches_and_continuations_take_effect_once() {

@@ -43,6 +43,14 @@ pub struct Tally {
     pub frames: u64,
     pub records: u64,
     pub defs: u64,
+    /// Number of deleted sessions whose rows an import brought. 0 in exports.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deleted: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Error of an export. The written part lacks the last line, so imports refuse it.
@@ -171,7 +179,8 @@ impl<'a> ExportJob<'a> {
         out.write_line("export", &Header { format: FORMAT, frames: crate::codec::VERSION, what: scope })?;
         for session in compact::deleted_roots(&heads).into_keys() {
             if let Some(head) = heads.remove(&session) {
-                out.write_line("deleted", &Deleted { session, head: head.erased() })?;
+                let head = Head { imported: false, ..head.erased() };
+                out.write_line("deleted", &Deleted { session, head })?;
             }
         }
         let written = heads.iter().map(|(session, head)| (*session, SessionProgress::of(head))).collect();

@@ -167,7 +167,8 @@ impl Journal {
             plan::plan(&*engine, file, &survey, within, progress)?
         };
         write::write(self, file, (&survey, within), &mut planned, progress).await?;
-        Ok(WrittenImport { tally: survey.tally, planned })
+        let deleted = planned.sessions.iter().filter(|rows| rows.head.is_erased()).count() as u64;
+        Ok(WrittenImport { tally: Tally { deleted, ..survey.tally }, planned })
     }
 
     /// Makes all sessions of an import visible at once.

@@ -39,6 +39,9 @@ pub struct Head {
     pub closed: bool,
     #[serde(default)]
     pub deleted: bool,
+    /// True if the row came with an export as that of a deleted session, so that no command of this store created it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
     pub last_outcome: Option<OutcomeKind>,
     /// The title, or the start of the first input; one line.
     #[serde(deserialize_with = "crate::title::read")]
@@ -72,6 +75,7 @@ impl Head {
             kind: self.kind,
             closed: self.closed,
             deleted: true,
+            imported: self.imported,
             last_outcome: None,
             title: Text::default(),
             created_ms: self.created_ms,

@@ -14,6 +14,7 @@ use super::control;
 use super::data::{StoreArgs, StoreLocation};
 use super::export::describe;
 use super::fail::{Code, Fail};
+use super::paint::count;
 use super::progress::ProgressLine;
 use super::trust::level::Trust;
 use super::work::{self, policy, setup};
@@ -88,11 +89,17 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let (tally, lost) = imported?;
     if args.json {
         let reduced = rights::lost_actions(&lost);
-        let value = json!({"sessions": tally.sessions, "records": tally.records, "reduced_permissions": reduced});
+        let value = json!({
+            "sessions": tally.sessions, "records": tally.records, "deleted": tally.deleted, "reduced_permissions": reduced,
+        });
         control::say(&json::text(&value)?)?;
         return Ok(Code::Done);
     }
-    writeln!(anstream::stderr(), "imported {}\n{}", describe(tally), rights::describe(&lost))?;
+    let deleted = match tally.deleted {
+        0 => String::new(),
+        deleted => format!(", which name {}", count(deleted, "deleted session")),
+    };
+    writeln!(anstream::stderr(), "imported {}{deleted}\n{}", describe(tally), rights::describe(&lost))?;
     Ok(Code::Done)
 }
 

@@ -288,6 +288,7 @@ mod tests {
             kind: None,
             closed: false,
             deleted: false,
+            imported: false,
             last_outcome: Some(OutcomeKind::Completed),
             title: "count the\nlines".into(),
             created_ms,

@@ -122,6 +122,29 @@ fn import_refuses_records_that_name_sessions_of_the_store() {
     }
 }
 
+/// A deletion is final, so the row of a deleted session would block the import of an export that has the session. The
+/// control: a deletion that another session of the file names is kept.
+#[test]
+fn import_leaves_out_deletions_that_no_session_names() {
+    let victim = "01920000-0000-7000-8000-000000000abc";
+    let mut attack = export_of(&lines_of(KINDS), "01920000-0000-7000-8000-000000000def");
+    let mut deleted = lines_of(DELETED).into_iter().find(|line| line.get("deleted").is_some()).expect("a deletion");
+    let named = deleted["deleted"]["session"].as_str().expect("an id").to_owned();
+    deleted["deleted"]["session"] = json!(victim);
+    for (field, value) in [("root", json!(victim)), ("parent", Value::Null), ("short", json!("000abc"))] {
+        deleted["deleted"]["head"][field] = value;
+    }
+    attack.insert(1, deleted);
+    let later = |journal: &Journal, id| import(journal, export_of(&lines_of(KINDS), id));
+    let journal = store();
+    assert_eq!(import(&journal, attack), Ok(()));
+    assert_eq!(journal.heads().expect("heads").len(), 1);
+    assert_eq!(later(&journal, victim), Ok(()));
+    let journal = store();
+    assert_eq!(import(&journal, lines_of(DELETED)), Ok(()));
+    assert!(later(&journal, &named).is_err_and(|refused| refused.contains("was deleted in this store")));
+}
+
 /// Both bodies do not fit into memory, so each of the alternating sessions would read one of them again. The control:
 /// sessions that use one body after the other.
 #[test]

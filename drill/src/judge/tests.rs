@@ -204,6 +204,7 @@ fn head() -> Head {
         kind: None,
         closed: false,
         deleted: false,
+        imported: false,
         last_outcome: None,
         title: "work".into(),
         created_ms: 0,

@@ -92,6 +92,8 @@ pub(super) struct ImportReply {
     frames: u64,
     records: u64,
     defs: u64,
+    /// Number of deleted sessions that the imported ones name.
+    deleted: u64,
 }
 
 /// Imports all sessions of a file, or none, into the store of the running host. Runs that were in flight in the export
@@ -119,9 +121,9 @@ pub(super) async fn import(
         let listed = host.imports().begin(file);
         Ok(here.block_on(host.runtime().import(&mut read, &within, &mut |at| listed.report(at)))?)
     });
-    let Tally { sessions, frames, records, defs } =
+    let Tally { sessions, frames, records, defs, deleted } =
         done.await.map_err(|error| Problem::internal("internal", error.to_string()))??;
-    Ok(Json(ImportReply { sessions, frames, records, defs }))
+    Ok(Json(ImportReply { sessions, frames, records, defs, deleted }))
 }
 
 /// Lists the imports in progress. Only over the Unix socket.

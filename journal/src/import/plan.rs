@@ -1,11 +1,12 @@
 //! The second reading: folds each session as the store would, and derives index rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Seek};
 use std::sync::Arc;
 
+use subtend_session::authority::Authority;
 use subtend_session::ids::{Hash, Interned, Lsn, Seq, SessionId, Text};
-use subtend_session::index::{Changes, Row};
+use subtend_session::index::{Changes, Head, Row};
 use subtend_session::limits::{Limits, MAX_DEPTH};
 use subtend_session::place::{BranchKind, Place, Worktree};
 use subtend_session::record::{Record, SessionCreated};
@@ -62,6 +63,8 @@ struct ImportPlan<'a, R> {
     budget: Budget,
     /// Position and line of each session.
     positions: BTreeMap<SessionId, (LinePosition, Place, Option<Worktree>)>,
+    /// Deleted sessions that a record of a living one names.
+    needed: BTreeSet<SessionId>,
     /// The first record that names a session outside of the export. Reported last: other checks name a more exact cause.
     outside: Option<ImportError>,
 }
@@ -74,13 +77,7 @@ pub(super) fn plan<R: BufRead + Seek>(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Planned, ImportError> {
     // Checked first, because an existing session is the most likely reason for a refusal.
-    for session in survey.sessions.keys().chain(survey.deleted.keys()) {
-        match engine.head(*session).map_err(ReadError::from)? {
-            Some(head) if head.deleted => return Err(ImportError::Deleted(*session)),
-            Some(_) => return Err(ImportError::Exists(*session)),
-            None => {}
-        }
-    }
+    refuse_known(engine, survey.sessions.keys())?;
     let planned = Planned {
         positions: vec![Lsn(0); survey.frames.len()],
         sessions: Vec::new(),
@@ -101,6 +98,7 @@ pub(super) fn plan<R: BufRead + Seek>(
         lifetimes: BTreeMap::new(),
         budget: survey.budget,
         positions: BTreeMap::new(),
+        needed: BTreeSet::new(),
         outside: None,
     };
     let mut done = Progress::default();
@@ -114,7 +112,7 @@ pub(super) fn plan<R: BufRead + Seek>(
     plan.check_ancestors()?;
     plan.check_left_frames()?;
     plan.check_names()?;
-    plan.plan_deletions();
+    plan.plan_deletions()?;
     plan.plan_rows()
 }
 
@@ -260,13 +258,16 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     /// Finds names of sessions that are not in the export. A record with such a name would act on a session of this
     /// store, now or after a later import: its run would adopt, cancel or notify that session.
     fn note_names(&mut self, id: SessionId, at: LinePosition, records: &[Record]) {
-        let Self { survey, outside, .. } = self;
+        let Self { survey, outside, needed, .. } = self;
         for record in records {
             record.named_sessions(&mut |named| {
                 if outside.is_none() && !survey.has(named) {
                     let kind = record.kind();
                     let why = format!("`{kind}` of session {id} names session {named}, which is not in the export");
                     *outside = Some(ImportError::Damaged { line: at.line, why });
+                }
+                if survey.deleted.contains_key(&named) {
+                    needed.insert(named);
                 }
             });
         }
@@ -377,11 +378,23 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    fn plan_deletions(&mut self) {
-        for (session, (_, head)) in &self.survey.deleted {
-            let head = Box::new(head.clone());
+    /// Plans the rows of deleted sessions that others name, and of those above them. A row that no session needs would only
+    /// take an id: the session of a command with an idempotency key could not be created, and the import of another
+    /// export with that session would be refused forever.
+    fn plan_deletions(&mut self) -> Result<(), ImportError> {
+        let mut open: Vec<SessionId> = self.needed.iter().copied().collect();
+        while let Some((_, head)) = open.pop().and_then(|session| self.survey.deleted.get(&session)) {
+            let above = [Some(head.root), head.parent].into_iter().flatten();
+            open.extend(above.filter(|above| self.survey.deleted.contains_key(above) && self.needed.insert(*above)));
+        }
+        refuse_known(self.engine, self.needed.iter())?;
+        let imported = self.bounds.rights != Authority::allow_all();
+        for session in &self.needed {
+            let Some((_, head)) = self.survey.deleted.get(session) else { continue };
+            let head = Box::new(Head { imported, ..head.clone() });
             self.planned.sessions.push(Rows { session: *session, head, inflight: None, opened: None });
         }
+        Ok(())
     }
 
     /// Checks that the frames of an unfinished import are the start of each tree, in file order.
@@ -420,6 +433,14 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         self.budget.take(self.survey.last_line(), self.planned.owed.len().saturating_mul(budget::OWED))?;
         Ok(self.planned)
     }
+}
+
+fn refuse_known<'a>(engine: &dyn Engine, mut sessions: impl Iterator<Item = &'a SessionId>) -> Result<(), ImportError> {
+    sessions.try_for_each(|session| match engine.head(*session).map_err(ReadError::from)? {
+        Some(head) if head.deleted => Err(ImportError::Deleted(*session)),
+        Some(_) => Err(ImportError::Exists(*session)),
+        None => Ok(()),
+    })
 }
 
 pub(super) fn to_frame(frame: FrameLine<Vec<Record>>) -> Frame {

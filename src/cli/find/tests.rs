@@ -27,6 +27,7 @@ fn head(me: SessionId, parent: Option<SessionId>) -> Head {
         kind: None,
         closed: false,
         deleted: false,
+        imported: false,
         last_outcome: None,
         title: "search here".into(),
         created_ms: 0,
