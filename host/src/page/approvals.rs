@@ -216,6 +216,7 @@ mod tests {
             kind: None,
             closed: false,
             deleted: false,
+            imported: false,
             last_outcome: None,
             title: "Build it".into(),
             created_ms: 0,
