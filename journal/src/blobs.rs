@@ -11,7 +11,8 @@ use std::io::{self, Write as _};
 #[cfg(feature = "disk")]
 use std::path::Path;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
@@ -24,12 +25,18 @@ use crate::rows;
 
 /// First character of a row of `def` whose text is in a blob, followed by the decimal length. JSON cannot start with it.
 const IN_BLOB: char = '\u{1}';
+/// Attempts to open a file while the process or the system has no file handles left, in addition to the one that is held in reserve. A failed
+/// write would end the journal, and such a shortage usually passes.
+const MAX_ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Engine with a directory for large bodies.
 pub struct Blobs {
     inner: Arc<dyn Engine>,
     dir: PathBuf,
     read_only: bool,
+    /// A handle that is closed when no other is left, so that one file at a time can still be opened.
+    reserve: Mutex<Option<File>>,
 }
 
 impl std::fmt::Debug for Blobs {
@@ -41,12 +48,41 @@ impl std::fmt::Debug for Blobs {
 impl Blobs {
     /// Wraps `inner`. The first blob creates `dir`.
     pub fn new(inner: Arc<dyn Engine>, dir: PathBuf) -> Self {
-        Self { inner, dir, read_only: false }
+        Self { inner, dir, read_only: false, reserve: Mutex::new(None) }.with_reserve()
     }
 
     /// Wraps `inner` read-only: writes fail.
     pub fn to_read(inner: Arc<dyn Engine>, dir: PathBuf) -> Self {
-        Self { inner, dir, read_only: true }
+        Self { inner, dir, read_only: true, reserve: Mutex::new(None) }.with_reserve()
+    }
+
+    fn with_reserve(self) -> Self {
+        self.refill();
+        self
+    }
+
+    /// Opens the reserve again, if possible.
+    fn refill(&self) {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserve.is_none() {
+            *reserve = File::open("/dev/null").ok();
+        }
+    }
+
+    /// Repeats `attempt` while it fails because no file handle is left. It must hold at most one handle at a time.
+    fn with_handle<T>(&self, attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let mut result = attempt();
+        for _ in 0..MAX_ATTEMPTS {
+            if !result.as_ref().is_err_and(is_out_of_handles) {
+                break;
+            }
+            if self.reserve.lock().unwrap_or_else(PoisonError::into_inner).take().is_none() {
+                std::thread::sleep(PAUSE);
+            }
+            result = attempt();
+        }
+        self.refill();
+        result
     }
 
     /// Returns the directory and the path of a blob. Blobs are spread over 256 directories to keep each small.
@@ -81,7 +117,7 @@ impl Blobs {
     fn fetch(&self, reference: Reference) -> std::result::Result<Vec<u8>, String> {
         let Reference { hash, len } = reference;
         let (_, file) = self.location(hash);
-        let content = match fs::read(&file) {
+        let content = match self.with_handle(|| fs::read(&file)) {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(format!("the blob {hash} is missing")),
             Err(error) => return Err(format!("the blob {hash} cannot be read: {error}")),
@@ -112,6 +148,11 @@ impl Blobs {
         let content = self.fetch(Reference { hash, len }).map_err(bad)?;
         String::from_utf8(content).map(Text::from).map_err(|error| bad(error.to_string()))
     }
+}
+
+/// Returns whether the process (`EMFILE`) or the system (`ENFILE`) has no file handles left. These numbers are the same on all Unix systems.
+fn is_out_of_handles(error: &io::Error) -> bool {
+    cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
 }
 
 /// Returns the names of the blobs that rows of the bare `engine` refer to.
@@ -182,11 +223,11 @@ impl Engine for Blobs {
                 && bytes.len() as u64 > most
             {
                 let (named, reference, body) = codec::split(bytes);
-                self.store(reference.hash, body).map_err(failed)?;
+                self.with_handle(|| self.store(reference.hash, body)).map_err(failed)?;
                 *bytes = named;
             }
             for (hash, text) in frame.changes.defs.iter_mut().filter(|(_, text)| text.len() as u64 > most) {
-                self.store(*hash, text.as_bytes()).map_err(failed)?;
+                self.with_handle(|| self.store(*hash, text.as_bytes())).map_err(failed)?;
                 *text = format!("{IN_BLOB}{}", text.len()).into();
             }
         }

@@ -141,6 +141,41 @@ async fn blob_exists_before_the_row_that_names_it(kind: Kind) {
     assert_eq!(blobs(dir.path()), left);
 }
 
+/// Set in the child process, which uses up its handles.
+const NO_HANDLES: &str = "SUBTEND_TEST_NO_HANDLES";
+
+/// Other parts of the process may use up its handles for a while, for example connections. The control is a read of the same store
+/// without the journal: it fails there.
+#[test]
+fn large_body_is_stored_and_read_without_free_handles() {
+    let Some(dir) = std::env::var_os(NO_HANDLES).map(PathBuf::from) else {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -n 100; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "blobs::large_body_is_stored_and_read_without_free_handles"]);
+        let out = command.env(NO_HANDLES, dir.path()).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        return;
+    };
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+        let (_, large) = sizes(Kind::Redb);
+        let journal = Kind::Redb.open(&dir);
+        let mut writer = SessionWriter::new(id(1));
+        writer.opened_lsn = journal.append(one(created_session(&mut writer, None, true))).unwrap().last;
+        journal.settled().await.unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        for more in 0..2 {
+            let frame = input_frame(&mut writer, large + more);
+            journal.append(one(frame)).unwrap();
+            journal.settled().await.unwrap();
+            assert_eq!(records(&journal, id(1)).as_ref(), Ok(&writer.records));
+            assert_eq!(std::fs::read(dir.join("WATERMARK")).unwrap_err().raw_os_error(), Some(24));
+        }
+        drop(all);
+        assert_eq!(blobs(&dir).len(), 2);
+    });
+}
+
 async fn bodies_that_sessions_share_may_be_large_too(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let text = format!("\"{}\"", "be brief ".repeat(sizes(kind).1 / 8));
