@@ -297,9 +297,11 @@ where
                 servers: (!args.quiet).then_some(&mut warnings),
             })
             .await;
-            other_clients::wait_for_runs(host.runtime(), &mut screen, &mut stop).await;
-            wait_for_title(host.runtime(), &mut stop).await;
-            done
+            let waited = other_clients::wait_for_runs(host.runtime(), &mut screen, &mut stop).await;
+            if waited.is_ok() {
+                wait_for_title(host.runtime(), &mut stop).await;
+            }
+            done.and_then(|code| waited.map(|()| code))
         };
         let done = work.await;
         warnings.take_new().iter().filter(|_| !args.quiet).for_each(|why| screen.alert(why));
