@@ -133,6 +133,49 @@ pub(crate) struct SandboxedCommand {
     _scratch: scratch::Scratch,
 }
 
+/// Removes the files of commands whose guards were killed, in this process or an earlier one, off the threads of the runtime.
+///
+/// The first call in a process begins this. [`remove_leftovers`] begins it again.
+pub(crate) fn sweep_once() {
+    static BEGUN: std::sync::Once = std::sync::Once::new();
+    BEGUN.call_once(|| drop(sweep()));
+}
+
+/// Removes the files of the killed `guard`. Returns what remains after `limit`: the removal continues, and is repeated by the next process.
+#[cfg(target_os = "linux")]
+pub(crate) async fn remove_leftovers(guard: u32, limit: std::time::Duration) -> Vec<PathBuf> {
+    // An error means that the removal still runs.
+    let _ = tokio::time::timeout(limit, sweep()).await;
+    tokio::task::spawn_blocking(move || scratch::left_by(guard)).await.unwrap_or_default()
+}
+
+/// Begins a sweep after those that are running, so that many killed guards do not take many threads.
+#[cfg(target_os = "linux")]
+fn sweep() -> tokio::task::JoinHandle<()> {
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    tokio::spawn(async {
+        let _turn = TURN.lock().await;
+        let (done, ended) = tokio::sync::oneshot::channel::<()>();
+        // Not a thread of the runtime, whose end would wait for it.
+        let thread = std::thread::Builder::new().name("subtend-sweep".into()).spawn(move || {
+            scratch::sweep();
+            drop(done);
+        });
+        if thread.is_ok() {
+            // The sender is dropped at the end of the thread.
+            let _ = ended.await;
+        }
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) async fn remove_leftovers(_: u32, _: std::time::Duration) -> Vec<std::path::PathBuf> {
+    Vec::new()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sweep() {}
+
 impl SandboxedCommand {
     /// Kills all processes of the sandbox in one step, if the system supports this. Then no process can fork meanwhile.
     pub(crate) fn kill(&self) {

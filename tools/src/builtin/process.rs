@@ -34,16 +34,18 @@ const MAX_UNPACED: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) enum CommandEnd {
     Exited(ExitStatus),
-    TimedOut(LeftoverProcesses),
-    Cancelled(LeftoverProcesses),
+    TimedOut(Leftovers),
+    Cancelled(Leftovers),
     /// The guard of the command was killed. The exit status usually shows the signal.
-    GuardKilled(ExitStatus),
+    GuardKilled(ExitStatus, Leftovers),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeftoverProcesses {
-    Nothing,
-    Unknown,
+/// What may remain of a command that was stopped, or whose guard was killed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Leftovers {
+    pub(super) processes: bool,
+    /// Its temporary directories.
+    pub(super) files: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -110,6 +112,9 @@ impl RunningCommand {
         typed: Option<mpsc::Receiver<TypedText>>,
     ) -> io::Result<Self> {
         let unguarded = confinement.guard().is_none();
+        if let Confinement::Sandbox(..) = confinement {
+            sandbox::sweep_once();
+        }
         let mut child = command(script, workspace, (confinement, commands), typed.is_some()).spawn()?;
         let (pipe, killer) = (child.stdin.take(), GroupKiller { group: child.id().filter(|_| unguarded) });
         let mut running = Self { child, killer, pipe, typed };
@@ -130,7 +135,7 @@ impl RunningCommand {
         cancel: &CancellationToken,
     ) -> io::Result<CommandEnd> {
         let Self { mut child, killer, pipe, typed } = self;
-        let paced = typed.is_some();
+        let (paced, id) = (typed.is_some(), child.id());
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let reading = futures_util::future::join(drain(stdout, out, paced), drain(stderr, err, paced));
         tokio::pin!(reading);
@@ -148,8 +153,8 @@ impl RunningCommand {
             loop {
                 tokio::select! {
                     biased;
-                    () = cancel.cancelled() => break CommandEnd::Cancelled(LeftoverProcesses::Nothing),
-                    () = &mut timer => break CommandEnd::TimedOut(LeftoverProcesses::Nothing),
+                    () = cancel.cancelled() => break CommandEnd::Cancelled(Leftovers::default()),
+                    () = &mut timer => break CommandEnd::TimedOut(Leftovers::default()),
                     status = child.wait() => break CommandEnd::Exited(status?),
                     _ = &mut reading, if !read => read = true,
                     never = &mut typing => match never {},
@@ -160,10 +165,12 @@ impl RunningCommand {
         drop(killer);
         let end = match end {
             // A guard reports a signal of its command as an exit code, so a signal here killed the guard itself.
-            CommandEnd::Exited(status) if is_guarded && status.code().is_none() => CommandEnd::GuardKilled(status),
+            CommandEnd::Exited(status) if is_guarded && status.code().is_none() => {
+                CommandEnd::GuardKilled(status, Leftovers { processes: true, files: files_left(id).await })
+            }
             CommandEnd::TimedOut(_) => CommandEnd::TimedOut(reap(&mut child, is_guarded).await),
             CommandEnd::Cancelled(_) => CommandEnd::Cancelled(reap(&mut child, is_guarded).await),
-            CommandEnd::Exited(_) | CommandEnd::GuardKilled(_) => end,
+            CommandEnd::Exited(_) | CommandEnd::GuardKilled(..) => end,
         };
         if !read {
             // Without a guard, a process that left the group may hold the pipe forever.
@@ -199,34 +206,42 @@ async fn type_in(
     std::future::pending().await
 }
 
-async fn reap(child: &mut Child, is_guard: bool) -> LeftoverProcesses {
+async fn reap(child: &mut Child, is_guard: bool) -> Leftovers {
     // On a busy machine, a guard needs time to find all processes. Killing it too early would leave some of them running.
-    let grace = if is_guard { GUARD_GRACE } else { GRACE };
-    match tokio::time::timeout(grace, child.wait()).await {
+    let (grace, id) = (if is_guard { GUARD_GRACE } else { GRACE }, child.id());
+    let processes = match tokio::time::timeout(grace, child.wait()).await {
         // The guard was killed, so it did not end its processes.
-        Ok(Ok(status)) if is_guard && status.code().is_none() => return LeftoverProcesses::Unknown,
-        Ok(_) => return LeftoverProcesses::Nothing,
-        Err(_) => {}
-    }
-    let rest = if is_guard { kill_with_descendants(child).await } else { LeftoverProcesses::Nothing };
-    drop(child.start_kill());
-    drop(tokio::time::timeout(GRACE, child.wait()).await);
-    rest
+        Ok(Ok(status)) if is_guard && status.code().is_none() => true,
+        Ok(_) => return Leftovers::default(),
+        Err(_) => {
+            let processes = is_guard && kill_with_descendants(child).await;
+            drop(child.start_kill());
+            drop(tokio::time::timeout(GRACE, child.wait()).await);
+            processes
+        }
+    };
+    Leftovers { processes, files: if is_guard { files_left(id).await } else { Vec::new() } }
 }
 
-/// Kills a guard that does not respond, and its processes. An unconfined command can stop its guard with a signal.
-#[cfg(unix)]
-async fn kill_with_descendants(guard: &Child) -> LeftoverProcesses {
-    let Some(id) = guard.id() else { return LeftoverProcesses::Unknown };
-    match tokio::task::spawn_blocking(move || crate::guard::kill_with_descendants(id)).await {
-        Ok(true) => LeftoverProcesses::Nothing,
-        Ok(false) | Err(_) => LeftoverProcesses::Unknown,
+/// Removes the files of a guard that was killed. Returns what remains.
+async fn files_left(guard: Option<u32>) -> Vec<PathBuf> {
+    match guard {
+        Some(guard) => sandbox::remove_leftovers(guard, GRACE).await,
+        None => Vec::new(),
     }
+}
+
+/// Kills a guard that does not respond, and its processes. An unconfined command can stop its guard with a signal. Returns whether
+/// processes may remain.
+#[cfg(unix)]
+async fn kill_with_descendants(guard: &Child) -> bool {
+    let Some(id) = guard.id() else { return true };
+    !matches!(tokio::task::spawn_blocking(move || crate::guard::kill_with_descendants(id)).await, Ok(true))
 }
 
 #[cfg(not(unix))]
-async fn kill_with_descendants(_: &Child) -> LeftoverProcesses {
-    LeftoverProcesses::Unknown
+async fn kill_with_descendants(_: &Child) -> bool {
+    true
 }
 
 fn command(

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::background::wait_attended;
 use super::confined;
-use super::process::{self, CommandEnd, Confinement, LeftoverProcesses, RunningCommand};
+use super::process::{self, CommandEnd, Confinement, Leftovers, RunningCommand};
 use crate::bounded::head;
 use crate::commands::Commands;
 use crate::guard::Guard;
@@ -184,8 +184,8 @@ async fn start(
         let (out, err) = (|bytes: &[u8]| written.push(0, bytes), |bytes: &[u8]| written.push(1, bytes));
         match running.finish([&out, &err], None, written.token()).await {
             Ok(CommandEnd::Exited(status)) => exit_text(status, sandboxed),
-            Ok(CommandEnd::Cancelled(rest) | CommandEnd::TimedOut(rest)) => stop_text("stopped", rest),
-            Ok(CommandEnd::GuardKilled(status)) => guard_killed_text(status),
+            Ok(CommandEnd::Cancelled(rest) | CommandEnd::TimedOut(rest)) => stop_text("stopped", &rest),
+            Ok(CommandEnd::GuardKilled(status, rest)) => guard_killed_text(status, &rest),
             Err(error) => format!("its end is unknown: {error}"),
         }
     });
@@ -213,17 +213,17 @@ async fn run(
     let kept = head(text, usize::try_from(budget.saturating_add(MARK)).unwrap_or(usize::MAX));
     let truncated_from = (cut > 0 || kept.len() < text.len()).then_some(total);
     match finished.end {
-        CommandEnd::Cancelled(LeftoverProcesses::Nothing) => Err(ToolError::cancelled()),
-        CommandEnd::Cancelled(LeftoverProcesses::Unknown) => {
+        CommandEnd::Cancelled(rest) => {
             let cancelled = ToolError::cancelled();
-            Err(ToolError { message: format!("{}; {UNKNOWN_REST}", cancelled.message), ..cancelled })
+            let message = remains(&rest).map(|rest| format!("{}; {rest}", cancelled.message));
+            Err(message.map_or(cancelled.clone(), |message| ToolError { message, ..cancelled }))
         }
-        CommandEnd::GuardKilled(status) => {
-            Err(ToolError::failed(format!("{}; {}", guard_killed_text(status), output_text(kept))))
+        CommandEnd::GuardKilled(status, rest) => {
+            Err(ToolError::failed(format!("{}; {}", guard_killed_text(status, &rest), output_text(kept))))
         }
         CommandEnd::TimedOut(rest) => {
             let limit = args.timeout_ms.unwrap_or_default();
-            let end = stop_text(&format!("the command was stopped after {limit} ms"), rest);
+            let end = stop_text(&format!("the command was stopped after {limit} ms"), &rest);
             Err(ToolError::limit(format!("{end}; {}", output_text(kept))))
         }
         CommandEnd::Exited(status) => {
@@ -248,15 +248,29 @@ async fn run(
 const UNKNOWN_REST: &str =
     "its guard did not respond, and processes that it started may still run: check the system's process list";
 
-fn stop_text(what: &str, rest: LeftoverProcesses) -> String {
-    match rest {
-        LeftoverProcesses::Nothing => format!("{what}, with all that it started"),
-        LeftoverProcesses::Unknown => format!("{what}, but {UNKNOWN_REST}"),
+/// Returns what remains of a command, if anything may.
+fn remains(rest: &Leftovers) -> Option<String> {
+    let processes = rest.processes.then(|| UNKNOWN_REST.to_owned());
+    let parts: Vec<String> = processes.into_iter().chain(files_text(rest)).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn files_text(rest: &Leftovers) -> Option<String> {
+    let dirs: Vec<String> = rest.files.iter().map(|dir| dir.display().to_string()).collect();
+    let dirs = (!dirs.is_empty()).then(|| dirs.join(", "))?;
+    Some(format!("its temporary files in {dirs} are not removed yet: this continues now, or when the next host starts"))
+}
+
+fn stop_text(what: &str, rest: &Leftovers) -> String {
+    match remains(rest) {
+        None => format!("{what}, with all that it started"),
+        Some(rest) => format!("{what}, but {rest}"),
     }
 }
 
-fn guard_killed_text(status: std::process::ExitStatus) -> String {
-    format!("the guard of the command was killed ({status}): processes that it started may still run")
+fn guard_killed_text(status: std::process::ExitStatus, rest: &Leftovers) -> String {
+    let killed = format!("the guard of the command was killed ({status}): processes that it started may still run");
+    files_text(rest).map_or_else(|| killed.clone(), |files| format!("{killed}; {files}"))
 }
 
 fn output_text(kept: &str) -> String {

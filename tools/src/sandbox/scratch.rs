@@ -1,25 +1,38 @@
 //! A temporary directory for one command, removed when the command has ended.
 
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, fstat, lstat, openat};
+use rustix::io::Errno;
+
+/// Start of the names, which the process id of the guard and a number follow.
+const PREFIX: &str = "subtend-scratch-";
 /// Maximum number of names to try, because killed guards leave directories behind.
 const MAX_TRIES: u32 = 10_000;
 
 /// An empty directory that only this user can enter; removed with its contents on drop.
-pub(super) struct Scratch(PathBuf);
+pub(super) struct Scratch {
+    path: PathBuf,
+    /// Locked until the guard ends, however it ends: [`sweep`] removes only directories that it can lock.
+    _lock: OwnedFd,
+}
 
 impl Scratch {
     pub(super) fn create() -> io::Result<Self> {
-        // A path without links: the sandbox refuses a path with a link, because a session may have created that link.
-        let base = std::env::temp_dir().canonicalize()?;
-        check_owners(&base)?;
+        let base = base()?;
         let id = std::process::id();
         for n in 0..MAX_TRIES {
-            let path = base.join(format!("subtend-{id}-{n}"));
+            let path = base.join(format!("{PREFIX}{id}-{n}"));
             match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
+                Ok(()) => match lock(&path) {
+                    Ok(lock) => return Ok(Self { path, _lock: lock }),
+                    // A sweep has just found it, or a session replaced it.
+                    Err(Errno::WOULDBLOCK | Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => {}
+                    Err(error) => return Err(error.into()),
+                },
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -28,8 +41,48 @@ impl Scratch {
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
+}
+
+/// Removes the directories of guards that were killed. Blocks until all are removed or their removal has failed.
+pub(super) fn sweep() {
+    for path in base().map(|base| found(&base, PREFIX)).unwrap_or_default() {
+        // The lock is held until the removal ends, so that no guard takes the name meanwhile.
+        if let Ok(_lock) = lock(&path) {
+            // What remains is found by the next sweep.
+            drop(crate::removal::remove(&path));
+        }
+    }
+}
+
+/// Returns the directories of the guard with the process id `guard`.
+pub(super) fn left_by(guard: u32) -> Vec<PathBuf> {
+    base().map(|base| found(&base, &format!("{PREFIX}{guard}-"))).unwrap_or_default()
+}
+
+fn found(base: &Path, prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(base) else { return Vec::new() };
+    let entries = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// Locks the directory `path` of this user, without following a link.
+fn lock(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = openat(CWD, path, flags, Mode::empty())?;
+    flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
+    // It may have been removed before it was locked.
+    let (opened, named) = (fstat(&dir)?, lstat(path)?);
+    let is_own = opened.st_uid == rustix::process::geteuid().as_raw();
+    if is_own && (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino) { Ok(dir) } else { Err(Errno::STALE) }
+}
+
+fn base() -> io::Result<PathBuf> {
+    // A path without links: the sandbox refuses a path with a link, because a session may have created that link.
+    let base = std::env::temp_dir().canonicalize()?;
+    check_owners(&base)?;
+    Ok(base)
 }
 
 /// The owner of files of users who are not mapped into this user namespace, such as the superuser.
@@ -68,9 +121,32 @@ fn check_owners(base: &Path) -> io::Result<()> {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = crate::removal::remove(&self.0) {
+        if let Err(error) = crate::removal::remove(&self.path) {
             // Write to the output of the command, which has a reader. An error means that the output is closed.
             let _ = writeln!(io::stderr(), "guard: files of the command remain: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// The control: the directory without a lock and without a link is locked, and so removed by a sweep.
+    #[test]
+    fn only_unlocked_directories_without_links_are_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["own", "used", "file", "link", "missing"].map(|name| dir.path().join(name));
+        let [own, used, file, link, _] = &names;
+        [own, used].iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        std::fs::write(file, "").unwrap();
+        symlink(own, link).unwrap();
+        let _guard = lock(used).unwrap();
+        assert_eq!(
+            names.each_ref().map(|path| lock(path).map(drop)),
+            [Ok(()), Err(Errno::WOULDBLOCK), Err(Errno::NOTDIR), Err(Errno::NOTDIR), Err(Errno::NOENT)]
+        );
     }
 }
