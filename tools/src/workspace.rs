@@ -18,6 +18,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
+use tokio_util::sync::CancellationToken;
 
 use crate::result::ToolError;
 
@@ -141,12 +142,12 @@ impl Workspace {
         let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
         let (dir, name) = beneath::parent(&self.dir, Path::new(real))?;
         let file = beneath::file(&dir, name)?;
-        names::OtherNames::new(authority).permit(self, authority, (&dir, name), &file).map_err(
-            |error| match error {
+        names::OtherNames::new(authority, CancellationToken::new())
+            .permit(self, authority, (&dir, name), &file)
+            .map_err(|error| match error {
                 names::OpenNamedError::Io(error) => error,
                 names::OpenNamedError::OtherName(why) => refused(why),
-            },
-        )?;
+            })?;
         text_of(file, most)
     }
 

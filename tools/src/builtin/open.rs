@@ -56,6 +56,7 @@ pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(Fil
     }
     entry(job, (&dir, name)).map_err(|error| match error {
         OpenNamedError::Io(error) => failed(error),
+        OpenNamedError::OtherName(_) if job.check_cancelled().is_err() => ToolError::cancelled(),
         OpenNamedError::OtherName(why) => ToolError::denied(format!("cannot {verb} `{path}`: {why}")),
     })
 }

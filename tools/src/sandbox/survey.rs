@@ -1,25 +1,29 @@
 //! The workspace survey: finds the existing files and directories that an authority allows.
 
+mod second_names;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use subtend_session::authority::{Access, Authority, Verdict};
+use tokio_util::sync::CancellationToken;
 
+use self::second_names::SecondNames;
 use crate::path::join;
+
+pub(crate) use self::second_names::unread;
 
 const READ: &str = "fs.read";
 const WRITE: &str = "fs.write";
 
 const MAX_ENTRIES: u32 = 300_000;
 const MAX_RULES: u32 = 20_000;
-/// Maximum number of directory levels. Each level holds an open descriptor.
-const MAX_DEPTH: u32 = 200;
+/// Maximum number of directory levels. Paths of file tools have no more parts, so that no tool creates a directory that prevents a survey.
+const MAX_LEVELS: usize = Authority::MAX_PATH_PARTS;
 
 /// The rights for a file, or for everything in a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,49 +55,16 @@ type Inode = (u64, u64);
 /// Receives an entry, or what cannot be listed.
 type EntryVisit<'a, S> = dyn FnMut(&mut S, Result<DirEntry, Unlisted>) -> Result<(), String> + 'a;
 
-/// Files with several names (hard links), at least one of which is denied for an action.
-#[derive(Debug, Default)]
-struct SecondNames {
-    files: HashSet<Inode>,
-    /// A directory that may hold denied names and cannot be listed. Then each file with several names counts as one with a denied name.
-    unlisted: Option<String>,
-}
-
-impl SecondNames {
-    fn contains(&self, entry: &DirEntry) -> bool {
-        self.files.contains(&entry.inode) || (entry.has_other_names && self.unlisted.is_some())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.unlisted.is_none()
-    }
-}
-
 pub(super) struct WorkspaceSurvey<'a> {
     authority: &'a Authority,
     unread: SecondNames,
     unwritten: SecondNames,
     entries: u32,
     rules: u32,
-}
-
-/// Returns the files in `root` that have several names, at least one of which `authority` does not allow to be read.
-///
-/// # Errors
-/// If the workspace is too large or too deep, or if a directory that may hold denied names cannot be listed.
-pub(crate) fn unread(root: OwnedFd, authority: &Authority) -> Result<HashSet<Inode>, String> {
-    let mut survey = WorkspaceSurvey::new(authority);
-    survey.find_second_names(root.as_fd(), ".", 0, (true, false))?;
-    match survey.unread.unlisted {
-        None => Ok(survey.unread.files),
-        Some(path) => {
-            let dir =
-                if path == UNNAMED { "a directory whose name is not UTF-8".to_owned() } else { format!("`{path}`") };
-            Err(format!(
-                "{dir} cannot be listed and may hold one of them. Make it listable (`chmod u+rx`), or copy the file"
-            ))
-        }
-    }
+    /// Bytes of the names of directories that are still to be searched for second names.
+    queued_bytes: usize,
+    /// Cancelled when no result is needed any more. A guard has no such signal: it ends.
+    cancel: CancellationToken,
 }
 
 /// The part of a directory on which an action is allowed.
@@ -107,7 +78,7 @@ enum CoveredPart {
 impl<'a> WorkspaceSurvey<'a> {
     pub(super) fn new(authority: &'a Authority) -> Self {
         let (unread, unwritten) = (SecondNames::default(), SecondNames::default());
-        Self { authority, unread, unwritten, entries: 0, rules: 0 }
+        Self { authority, unread, unwritten, entries: 0, rules: 0, queued_bytes: 0, cancel: CancellationToken::new() }
     }
 
     /// Grants the allowed parts of the workspace `root`.
@@ -117,7 +88,7 @@ impl<'a> WorkspaceSurvey<'a> {
     pub(super) fn grant(mut self, root: OwnedFd, sink: &mut Sink<'_>) -> Result<(), String> {
         let granted = |action: &str| !self.authority.denies_below(action, ".");
         let actions = (granted(READ), granted(WRITE));
-        self.find_second_names(root.as_fd(), ".", 0, actions)?;
+        self.find_second_names(root.as_fd(), actions)?;
         self.grant_dir(root.as_fd(), ".", Grant::default(), 0, sink).map(drop)
     }
 
@@ -135,52 +106,6 @@ impl<'a> WorkspaceSurvey<'a> {
         (actions.0 && partly(READ), actions.1 && partly(WRITE))
     }
 
-    /// Collects files with several names, one of which is not allowed for an action: none is granted.
-    fn find_second_names(
-        &mut self,
-        dir: BorrowedFd<'_>,
-        path: &str,
-        depth: u32,
-        actions: (bool, bool),
-    ) -> Result<(), String> {
-        let (reads, writes) = self.restricted(path, actions);
-        if !reads && !writes {
-            return Ok(());
-        }
-        self.visit_entries(dir, path, depth, &mut |survey, entry| {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(Unlisted(path)) => {
-                    let (reads, writes) = survey.restricted(&path, actions);
-                    if reads {
-                        survey.unread.unlisted.get_or_insert_with(|| path.clone());
-                    }
-                    if writes {
-                        survey.unwritten.unlisted.get_or_insert(path);
-                    }
-                    return Ok(());
-                }
-            };
-            if let EntryKind::Dir(dir) = &entry.kind {
-                let path = entry.path.as_deref().unwrap_or(UNNAMED);
-                return survey.find_second_names(dir.as_fd(), path, depth.saturating_add(1), actions);
-            }
-            if !entry.has_other_names {
-                return Ok(());
-            }
-            // A name that cannot be part of a rule is not allowed.
-            let allowed = |action| entry.path.as_deref().is_some_and(|path| survey.allows(action, path));
-            let (unread, unwritten) = (reads && !allowed(READ), writes && !allowed(WRITE));
-            if unread {
-                survey.unread.files.insert(entry.inode);
-            }
-            if unwritten {
-                survey.unwritten.files.insert(entry.inode);
-            }
-            Ok(())
-        })
-    }
-
     /// Grants the allowed parts of one directory. `had` are the rights that its ancestors already grant. Returns whether the names in the
     /// directory and below may be listed.
     fn grant_dir(
@@ -188,7 +113,7 @@ impl<'a> WorkspaceSurvey<'a> {
         dir: BorrowedFd<'_>,
         path: &str,
         had: Grant,
-        depth: u32,
+        depth: usize,
         sink: &mut Sink<'_>,
     ) -> Result<bool, String> {
         let read = self.part(READ, had.read, dir, path, depth)?;
@@ -253,7 +178,7 @@ impl<'a> WorkspaceSurvey<'a> {
         had: bool,
         dir: BorrowedFd<'_>,
         path: &str,
-        depth: u32,
+        depth: usize,
     ) -> Result<CoveredPart, String> {
         if had || (self.authority.allows_below(action, path) && !self.has_second_name(action, dir, path, depth)?) {
             return Ok(CoveredPart::All);
@@ -262,7 +187,7 @@ impl<'a> WorkspaceSurvey<'a> {
     }
 
     /// Returns whether a file in the directory has, or may have, another name that is not allowed.
-    fn has_second_name(&mut self, action: &str, dir: BorrowedFd<'_>, path: &str, depth: u32) -> Result<bool, String> {
+    fn has_second_name(&mut self, action: &str, dir: BorrowedFd<'_>, path: &str, depth: usize) -> Result<bool, String> {
         let denied = if action == READ { &self.unread } else { &self.unwritten };
         if denied.is_empty() {
             return Ok(false);
@@ -291,11 +216,11 @@ impl<'a> WorkspaceSurvey<'a> {
         &mut self,
         dir: BorrowedFd<'_>,
         path: &str,
-        depth: u32,
+        depth: usize,
         visit: &mut EntryVisit<'_, Self>,
     ) -> Result<(), String> {
-        if depth >= MAX_DEPTH {
-            return Err(format!("the workspace has more than {MAX_DEPTH} levels of directories"));
+        if depth >= MAX_LEVELS {
+            return Err(format!("the workspace has more than {MAX_LEVELS} levels of directories"));
         }
         // Open a separate handle, because two walks of one directory must not share a position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -316,6 +241,9 @@ impl<'a> WorkspaceSurvey<'a> {
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
+            }
+            if self.cancel.is_cancelled() {
+                return Err("the call was cancelled".to_owned());
             }
             self.entries = self.entries.saturating_add(1);
             if self.entries > MAX_ENTRIES {
@@ -338,6 +266,7 @@ const UNNAMED: &str = "..";
 struct Unlisted(String);
 
 struct DirEntry {
+    name: CString,
     /// The path in the workspace, if it is UTF-8.
     path: Option<String>,
     kind: EntryKind,
@@ -376,7 +305,7 @@ impl DirEntry {
             | FileType::Unknown => (EntryKind::Other, link_stat),
         };
         let has_other_names = stat.st_nlink > 1 && !matches!(kind, EntryKind::Dir(_));
-        Ok(Self { path: named(name, path), kind, inode: inode(&stat), has_other_names })
+        Ok(Self { name: name.to_owned(), path: named(name, path), kind, inode: inode(&stat), has_other_names })
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use cap_std::fs::{Dir, File};
 use subtend_session::authority::Authority;
+use tokio_util::sync::CancellationToken;
 
 use super::Workspace;
 
@@ -40,11 +41,13 @@ pub(crate) struct OtherNames {
     limited: bool,
     /// Files with a denied name. The search runs when the first file with several names is opened.
     unread: OnceCell<Result<HashSet<Inode>, String>>,
+    /// Ends the search.
+    cancel: CancellationToken,
 }
 
 impl OtherNames {
-    pub(crate) fn new(authority: &Authority) -> Self {
-        Self { limited: !authority.allows_below(READ, "."), unread: OnceCell::new() }
+    pub(crate) fn new(authority: &Authority, cancel: CancellationToken) -> Self {
+        Self { limited: !authority.allows_below(READ, "."), unread: OnceCell::new(), cancel }
     }
 
     /// Checks that `authority` does not deny any name of `file`, which was opened as `name` in `dir`.
@@ -65,7 +68,7 @@ impl OtherNames {
         if names <= 1 {
             return Ok(());
         }
-        let unread = self.unread.get_or_init(|| unread(workspace, authority));
+        let unread = self.unread.get_or_init(|| unread(workspace, authority, &self.cancel));
         match unread {
             Ok(unread) if unread.contains(&inode) => Err(OpenNamedError::OtherName(
                 "it has another name (a hard link), which this session may not read".to_owned(),
@@ -113,12 +116,32 @@ fn identity(_: &Dir, _: &Path, _: &File) -> io::Result<Option<(Inode, u64)>> {
 }
 
 #[cfg(target_os = "linux")]
-fn unread(workspace: &Workspace, authority: &Authority) -> Result<HashSet<Inode>, String> {
+fn unread(workspace: &Workspace, authority: &Authority, cancel: &CancellationToken) -> Result<HashSet<Inode>, String> {
+    let _permit = search_permit(cancel)?;
     let root = workspace.dir().try_clone().map_err(|error| format!("cannot open the workspace: {error}"))?;
-    crate::sandbox::unread(root.into(), authority)
+    crate::sandbox::unread(root.into(), authority, cancel)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn unread(_: &Workspace, _: &Authority) -> Result<HashSet<Inode>, String> {
+fn unread(_: &Workspace, _: &Authority, _: &CancellationToken) -> Result<HashSet<Inode>, String> {
     Err("only Linux supports this".to_owned())
+}
+
+/// Searches of a workspace that run at the same time in this process, for all sessions: each takes a thread, memory and descriptors.
+#[cfg(target_os = "linux")]
+pub(crate) static SEARCHES: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(2);
+
+/// Waits for a permit on this thread, which may block and may have no runtime.
+#[cfg(target_os = "linux")]
+fn search_permit(cancel: &CancellationToken) -> Result<tokio::sync::SemaphorePermit<'static>, String> {
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
+    loop {
+        if cancel.is_cancelled() {
+            return Err("the call was cancelled".to_owned());
+        }
+        if let Ok(permit) = SEARCHES.try_acquire() {
+            return Ok(permit);
+        }
+        std::thread::sleep(PAUSE);
+    }
 }

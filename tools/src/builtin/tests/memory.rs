@@ -7,6 +7,8 @@ use crate::builtin::file_tool::Builtin as _;
 use crate::builtin::process_memory::{FILES, WALKS};
 use crate::builtin::search::SearchTool;
 use crate::tool::{Progress, ToolError};
+#[cfg(target_os = "linux")]
+use crate::workspace::names::SEARCHES;
 
 /// A host has a registry for each workspace. The control: no other test holds as much.
 #[tokio::test]
@@ -51,4 +53,24 @@ async fn write_waits_for_the_memory_of_others() {
         assert_eq!((done, read()), (Err(ToolError::cancelled()), "old".into()), "{tool}");
         drop((all, fixture));
     }
+}
+
+/// Each search of a workspace for other names takes a thread, memory and descriptors of the host. A waiting call can be cancelled.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn reads_of_linked_files_wait_for_each_other() {
+    let fixture = ToolFixture::new(&[("a", "text"), ("secret", "")]);
+    let fixture = fixture.with_rules(&[("fs.read", "secret", subtend_session::authority::Verdict::Deny)]);
+    std::fs::hard_link(fixture.at("a"), fixture.at("b")).unwrap();
+    let all = SEARCHES.acquire_many(2).await.unwrap();
+    let cancel = fixture.cancel.clone();
+    let call = tokio::spawn(async move { fixture.call("read", json!({"path": "a"})).await });
+    // Long enough for a call that does not wait.
+    for _ in 0..100_000 {
+        tokio::task::yield_now().await;
+        assert!(!call.is_finished());
+    }
+    cancel.cancel();
+    assert_eq!(call.await.unwrap(), Err(ToolError::cancelled()));
+    drop(all);
 }

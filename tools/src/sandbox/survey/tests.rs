@@ -127,12 +127,59 @@ fn links_sockets_and_non_utf8_names_are_not_granted() {
     expect(&dir, &but_secrets, &[("a", "r-w-")]);
 }
 
+/// A file tool creates no deeper directory than one with 255 parts, for a file with 256 parts. The control: a path of 257 parts is
+/// refused by file tools.
 #[test]
-fn too_deep_workspace_is_refused() {
-    let dir = workspace(&[]);
-    let deep: String = "d/".repeat(210);
-    std::fs::create_dir_all(dir.path().join(&deep)).unwrap();
+fn only_workspaces_deeper_than_paths_of_tools_are_refused() {
     let no_env = authority(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny)]);
-    let refused = granted_paths(dir.path(), &no_env).unwrap_err();
-    assert_eq!(refused, "the workspace has more than 200 levels of directories");
+    let granted = |parts: usize| {
+        let dir = workspace(&[]);
+        std::fs::create_dir_all(dir.path().join("d/".repeat(parts))).unwrap();
+        granted_paths(dir.path(), &no_env).map(|all| all.len())
+    };
+    let most = Authority::MAX_PATH_PARTS;
+    assert!(
+        crate::path::resource(&"d/".repeat(most)).is_ok() && crate::path::resource(&"d/".repeat(most + 1)).is_err()
+    );
+    // The workspace itself grants two rules.
+    assert_eq!(granted(most - 1), Ok(most + 1));
+    assert_eq!(granted(most), Err("the workspace has more than 256 levels of directories".into()));
+}
+
+/// Set in the child process with few handles.
+const FEW_HANDLES: &str = "SUBTEND_TEST_SURVEY";
+
+/// The host searches for other names of a file in a process that other calls share. The control is the grant of the whole workspace,
+/// which holds handles for each level, in the process of a guard: it does not reach all directories.
+#[test]
+fn deep_workspace_is_searched_with_few_handles() {
+    let Some(dir) = std::env::var_os(FEW_HANDLES) else {
+        let dir = workspace(&[]);
+        let deep = |top: &str| dir.path().join(top).join("d/".repeat(180));
+        for top in ["a", "b", "c"] {
+            std::fs::create_dir_all(deep(top)).unwrap();
+            std::fs::write(deep(top).join(".env"), "").unwrap();
+            std::fs::hard_link(deep(top).join(".env"), deep(top).parent().unwrap().join("other")).unwrap();
+        }
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -n 40; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "sandbox::survey::tests::deep_workspace_is_searched_with_few_handles"]);
+        let out = command.env(FEW_HANDLES, dir.path()).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        return;
+    };
+    let no_env = authority(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny)]);
+    let root = || OwnedFd::from(std::fs::File::open(&dir).unwrap());
+    assert!(granted_paths(Path::new(&dir), &no_env).is_ok_and(|all| all.len() < 3 * 180));
+    assert_eq!(unread(root(), &no_env, &CancellationToken::new()).map(|files| files.len()), Ok(3));
+}
+
+#[test]
+fn cancelled_search_of_a_workspace_ends() {
+    let dir = workspace(&["a"]);
+    let root = OwnedFd::from(std::fs::File::open(dir.path()).unwrap());
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let no_env = authority(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny)]);
+    assert_eq!(unread(root, &no_env, &cancel), Err("the call was cancelled".into()));
 }
