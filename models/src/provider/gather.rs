@@ -4,6 +4,7 @@
 mod anthropic;
 mod frame;
 mod gemini;
+mod live;
 mod ollama;
 mod openai;
 mod responses;
@@ -21,6 +22,8 @@ use subtend_session::usage::Usage;
 use subtend_session::values::{MAX_VALUES, has_too_many};
 use tokio::time::Instant;
 
+use self::live::LiveDeltas;
+pub(super) use self::live::QUIET;
 use self::tally::TokenTally;
 use super::fault::{self, Fault};
 use super::key::Key;
@@ -49,7 +52,7 @@ const REST: Duration = Duration::from_secs(10);
 pub(super) struct Draft {
     protocol: Protocol,
     turn: TurnNo,
-    deltas: Deltas,
+    live: LiveDeltas,
     key: Option<Key>,
     /// The text as it arrived. It is masked when it is complete.
     text: String,
@@ -59,9 +62,6 @@ pub(super) struct Draft {
     /// Positions in `calls` of the newest calls, by the key with which the stream refers to a call.
     calls_by_key: HashMap<String, usize>,
     reasoning: Reasoning,
-    /// The ends of text and reasoning, which are not sent yet, because the API key may begin in them.
-    masked_text: MaskedStream,
-    masked_reasoning: MaskedStream,
     tally: TokenTally,
     stop: Option<Stop>,
     model: Option<String>,
@@ -106,15 +106,13 @@ impl Draft {
         Self {
             protocol,
             turn,
-            deltas,
+            live: LiveDeltas::new(deltas),
             key: None,
             text: String::new(),
             continued: MaskedStream::default(),
             calls: Vec::new(),
             calls_by_key: HashMap::new(),
             reasoning: Reasoning::default(),
-            masked_text: MaskedStream::default(),
-            masked_reasoning: MaskedStream::default(),
             tally: TokenTally::default(),
             stop: None,
             model: None,
@@ -138,7 +136,7 @@ impl Draft {
     /// Hides the rest of a key that begins at the end of `earlier`: this answer may continue that one, and a run joins both.
     pub(super) fn continuing(self, earlier: &str) -> Self {
         let continued = MaskedStream::after(earlier, self.key.as_ref());
-        Self { masked_text: continued.clone(), continued, ..self }
+        Self { live: self.live.continuing(continued.clone()), continued, ..self }
     }
 
     /// Counts received bytes, which also show that the server is alive. Keep-alives without content count only for a
@@ -149,8 +147,9 @@ impl Draft {
             self.fail(size_error("bytes", MAX_BYTES));
         }
         if self.grown.elapsed() < KEEP_ALIVE {
-            self.deltas.keep_alive();
+            self.live.keep_alive();
         }
+        self.live.show_quiet(QUIET);
     }
 
     /// Marks the end of the connection: the next frame may be truncated.
@@ -307,43 +306,21 @@ impl Draft {
 
     fn push_text(&mut self, text: &str) {
         if !text.is_empty() {
-            self.show_reasoning();
             self.text.push_str(text);
-            let shown = self.masked_text.push(text, self.key.as_ref()).into_owned();
-            self.send(Delta::Text, shown);
+            self.live.push_text(text, self.key.as_ref());
         }
     }
 
     fn push_reasoning(&mut self, text: &str) {
         if !text.is_empty() {
-            self.show_text();
             self.reasoning.text.push_str(text);
-            let shown = self.masked_reasoning.push(text, self.key.as_ref()).into_owned();
-            self.send(Delta::Reasoning, shown);
+            self.live.push_reasoning(text, self.key.as_ref());
         }
     }
 
-    /// Sends what was held back, because nothing follows for a while.
+    /// Shows what was held back, because nothing follows for a while.
     pub(super) fn show_held(&mut self) {
-        self.show_reasoning();
-        self.show_text();
-    }
-
-    /// Sends the text that was held back, before something else is sent.
-    fn show_text(&mut self) {
-        let rest = self.masked_text.show_rest();
-        self.send(Delta::Text, rest);
-    }
-
-    fn show_reasoning(&mut self) {
-        let rest = self.masked_reasoning.show_rest();
-        self.send(Delta::Reasoning, rest);
-    }
-
-    fn send(&self, delta: fn(Text) -> Delta, text: String) {
-        if !text.is_empty() {
-            self.deltas.send(delta(text.into()));
-        }
+        self.live.show_all();
     }
 
     /// Counts a piece of reasoning with `bytes` bytes. Returns whether the piece is kept.
@@ -410,9 +387,8 @@ impl Draft {
         };
         call.is_reported = true;
         let tool = mask(&call.tool, self.key.as_ref()).into();
-        self.show_held();
         let id = CallId { turn: self.turn, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
-        self.deltas.send(Delta::Call { call: id, tool });
+        self.live.push_call(Delta::Call { call: id, tool });
     }
 }
 

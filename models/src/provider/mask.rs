@@ -103,6 +103,11 @@ impl MaskedStream {
         text.into()
     }
 
+    /// Returns whether text is held back.
+    pub(super) fn is_holding(&self) -> bool {
+        self.shown < self.held.len()
+    }
+
     /// Returns the text that was held back. The rest of a key that begins in it is still hidden in the next pieces.
     pub(super) fn show_rest(&mut self) -> String {
         let shown = std::mem::replace(&mut self.shown, self.held.len());

@@ -1,7 +1,6 @@
 //! Makes one call, from the request to the end of the stream.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::Response;
@@ -12,15 +11,12 @@ use tokio::time::Instant;
 use super::client::Client;
 use super::fault::{self, Fault};
 use super::frames::Frames;
-use super::gather::Draft;
+use super::gather::{Draft, QUIET};
 use super::{body, near, render};
 use crate::model::{Answer, Deltas, ModelError, Request};
 
 /// Maximum bytes of the body of an error. The reason is in the first few hundred bytes.
 const ERROR_BYTES: usize = 64 * 1024;
-
-/// Time without bytes after which the end of the text is shown, although a key may begin in it.
-const QUIET: Duration = Duration::from_millis(500);
 
 /// Sends `request` and gathers the answer. A drop of the future closes the stream.
 pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas) -> Result<Answer, ModelError> {

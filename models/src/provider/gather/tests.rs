@@ -214,6 +214,54 @@ fn key_with_escapes_in_reasoning_is_masked() {
     assert_eq!(kept("sk-\"a\\b"), stored("sk-\"a\\b"));
 }
 
+/// Returns what is shown of an answer with a key when `frames` arrive, with a pause before each, and when it ends.
+async fn shown(key: &Key, frames: &[Value], pause: Duration) -> (Vec<String>, Vec<String>) {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let take = || std::mem::take(&mut *seen.lock().unwrap());
+    let sink = Arc::clone(&seen);
+    let deltas = Deltas::to(move |delta| {
+        sink.lock().unwrap().push(match delta {
+            Delta::Text(text) => format!("text {text}"),
+            Delta::Reasoning(text) => format!("reasoning {text}"),
+            Delta::Call { tool, .. } => format!("call {tool}"),
+        })
+    });
+    let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), deltas).with_hidden_key(Some(key.clone()));
+    for frame in frames {
+        tokio::time::advance(pause).await;
+        draft.count_arrived(1);
+        draft.frame(None, &frame.to_string());
+    }
+    let early = take();
+    draft.frame(None, &openai(json!({}), Some("stop")).to_string());
+    draft.finish(None).unwrap();
+    (early, take())
+}
+
+/// Something else after each piece must not show the pieces. The controls: other text is shown in the order of its kinds, and a kind
+/// that pauses is shown.
+#[tokio::test(start_paused = true)]
+async fn key_is_not_shown_by_changes_of_kind() {
+    let key = Key::new("sk-aab-sk-aac");
+    let text = |text: &str| openai(json!({"content": text}), None);
+    let reasoning = |text: &str| openai(json!({"reasoning_content": text}), None);
+    let call = |id: &str| openai(json!({"tool_calls": [{"index": 0, "id": id, "function": {"name": "read"}}]}), None);
+    let pieces = ["sk-", "aab", "-sk", "-aac"];
+    let others: [&dyn Fn(&str) -> Value; 2] = [&|_| reasoning("."), &|piece| call(piece)];
+    let ends = [vec!["text [key]", "reasoning ...."], vec!["text [key]", "call read", "call read", "call read", "call read"]];
+    for (other, end) in others.iter().zip(ends) {
+        let frames: Vec<Value> = pieces.iter().flat_map(|piece| [text(piece), other(piece)]).collect();
+        assert_eq!(shown(&key, &frames, Duration::from_millis(100)).await, (vec![], end.into_iter().map(str::to_owned).collect()));
+    }
+    let all = [reasoning("first I think"), text("then I answer"), call("a")];
+    let (early, rest) = shown(&key, &all, Duration::ZERO).await;
+    assert_eq!(early, ["reasoning f"]);
+    assert_eq!(rest, ["reasoning irst I think", "text then I answer", "call read"]);
+    let (early, rest) = shown(&key, &all, QUIET).await;
+    assert_eq!(early, ["reasoning f", "reasoning irst I think", "text t", "text hen I answer", "call read"]);
+    assert_eq!(rest, Vec::<String>::new());
+}
+
 /// A server can keep the stream of a complete answer open. The control: there is no limit while an answer grows.
 #[tokio::test(start_paused = true)]
 async fn rest_of_a_complete_answer_has_a_bounded_time() {
