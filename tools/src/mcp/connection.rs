@@ -21,7 +21,7 @@ use super::login::{LoginStore, ServerLogin, missing_scopes};
 use super::open_calls::ServerCall;
 use super::open_requests::{OpenRequests, bounded_transport};
 use super::process::{self, ServerLife};
-use super::result::CallFailure;
+use super::result::{CallFailure, ServerText};
 use super::{http, paging, result};
 use crate::commands::Commands;
 use crate::guard::Guard;
@@ -72,7 +72,7 @@ impl ServerConnection {
         config: &ServerConfig,
         settings: &ConnectionSettings,
         login: &ServerLogin,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ServerText> {
         let mode = ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::LATEST],
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
@@ -89,9 +89,9 @@ impl ServerConnection {
         config: &ServerConfig,
         (settings, login): (&ConnectionSettings, &ServerLogin),
         mode: ClientLifecycleMode,
-    ) -> Result<Self, (String, bool)> {
+    ) -> Result<Self, (ServerText, bool)> {
         let (client, open) = (Client::default(), OpenRequests::default());
-        let failed = |why: String| (why, false);
+        let failed = |why: String| (ServerText::from(why), false);
         let (served, life, thread) = match &config.transport {
             ServerTransport::Stdio { command, args, env } => {
                 // A program that a session put into a directory of the workspace on `PATH` must not run in place of the command.
@@ -126,7 +126,7 @@ impl ServerConnection {
             Ok(Err(error)) => {
                 let ended = life.is_some() && matches!(error, ClientInitializeError::ConnectionClosed(_));
                 let why = match open.fault() {
-                    Some(fault) => fault,
+                    Some(fault) => fault.into(),
                     None => start_error(&error, life.as_ref(), login).await,
                 };
                 return Err((why, ended));
@@ -142,13 +142,13 @@ impl ServerConnection {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
 
-    pub(super) async fn close_reason(&self) -> String {
+    async fn close_reason(&self) -> ServerText {
         if let Some(fault) = self.open.fault() {
-            return fault;
+            return fault.into();
         }
         match &self.life {
-            Some(life) => life.close_reason().await,
-            None => "the connection was closed".to_owned(),
+            Some(life) => life.close_reason().await.into(),
+            None => "the connection was closed".into(),
         }
     }
 
@@ -169,7 +169,7 @@ impl ServerConnection {
     }
 
     /// Returns the tools and the problems of the list.
-    pub(super) async fn list(&self) -> Result<(Vec<Tool>, Vec<String>), String> {
+    pub(super) async fn list(&self) -> Result<(Vec<Tool>, Vec<String>), ServerText> {
         let listing = paging::read_all("tools", MAX_TOOLS, |cursor| async move {
             let request = ClientRequest::ListToolsRequest(ListToolsRequest {
                 method: Default::default(),
@@ -181,7 +181,7 @@ impl ServerConnection {
                 Ok(ServerResult::ListToolsResult(page)) => Ok((page.tools, page.next_cursor)),
                 Ok(_) => {
                     let why = "it answered the request for its tools with another kind of result";
-                    Err(CallFailure::Refused(why.to_owned()))
+                    Err(CallFailure::Refused(why.into()))
                 }
                 Err(error) => Err(self.classify_error(error).await),
             }
@@ -191,8 +191,8 @@ impl ServerConnection {
             Ok(Err(CallFailure::Disconnected(why) | CallFailure::Unauthorized(why) | CallFailure::Refused(why))) => {
                 Err(why)
             }
-            Ok(Err(CallFailure::TimedOut)) => Err("it did not answer in time".to_owned()),
-            Err(_) => Err(format!("it did not list its tools within {} s", START_TIMEOUT.as_secs())),
+            Ok(Err(CallFailure::TimedOut)) => Err("it did not answer in time".into()),
+            Err(_) => Err(format!("it did not list its tools within {} s", START_TIMEOUT.as_secs()).into()),
         }
     }
 
@@ -226,12 +226,12 @@ impl ServerConnection {
                 return Ok(result);
             }
             let ServerResult::InputRequiredResult(input_required) = answer else {
-                return Err(CallFailure::Refused("it answered the call with another kind of result".to_owned()));
+                return Err(CallFailure::Refused("it answered the call with another kind of result".into()));
             };
             params.input_responses = Some(self.answers(&input_required, open)?);
             params.request_state = input_required.request_state;
         }
-        Err(CallFailure::Refused(format!("it requested input {MAX_ROUNDS} times")))
+        Err(CallFailure::Refused(format!("it requested input {MAX_ROUNDS} times").into()))
     }
 
     fn answers(
@@ -241,12 +241,10 @@ impl ServerConnection {
     ) -> Result<rmcp::model::InputResponses, CallFailure> {
         let answer = |(key, request): (&String, &InputRequest)| {
             let InputRequest::Elicitation(request) = request else {
-                return Err(CallFailure::Refused(
-                    "it requested something that this client does not support".to_owned(),
-                ));
+                return Err(CallFailure::Refused("it requested something that this client does not support".into()));
             };
             let answered = serde_json::to_value(self.client.answer(&request.params, Some(open)));
-            Ok((key.clone(), answered.map_err(|error| CallFailure::Refused(error.to_string()))?))
+            Ok((key.clone(), answered.map_err(|error| CallFailure::Refused(error.to_string().into()))?))
         };
         input_required.input_requests.iter().flatten().map(answer).collect()
     }
@@ -287,19 +285,19 @@ impl ServerConnection {
 
     async fn classify_error(&self, error: ServiceError) -> CallFailure {
         if let ServiceError::McpError(ErrorData { code, message, .. }) = &error {
-            return CallFailure::Refused(format!("{} (code {})", result::short(message), code.0));
+            return CallFailure::Refused(format!("{} (code {})", result::short(message), code.0).into());
         }
         if error.is_authorization_required() {
-            return CallFailure::Unauthorized(self.login.advice());
+            return CallFailure::Unauthorized(self.login.advice().into());
         }
         if let Some(scopes) = missing_scopes(&error) {
-            return CallFailure::Refused(self.login.scope_advice(&scopes));
+            return CallFailure::Refused(self.login.scope_advice(&scopes).into());
         }
         let sending = matches!(error, ServiceError::TransportSend(_)) && self.life.is_some();
         if sending || matches!(error, ServiceError::TransportClosed) {
             return CallFailure::Disconnected(self.close_reason().await);
         }
-        CallFailure::Refused(result::short(&result::chain(&error)))
+        CallFailure::Refused(result::short(&result::chain(&error)).into())
     }
 }
 
@@ -337,18 +335,18 @@ impl Drop for RequestWatch<'_> {
     }
 }
 
-async fn start_error(error: &ClientInitializeError, life: Option<&ServerLife>, login: &ServerLogin) -> String {
+async fn start_error(error: &ClientInitializeError, life: Option<&ServerLife>, login: &ServerLogin) -> ServerText {
     if error.is_authorization_required() {
-        return login.advice();
+        return login.advice().into();
     }
     if let Some(scopes) = missing_scopes(error) {
-        return login.scope_advice(&scopes);
+        return login.scope_advice(&scopes).into();
     }
     let disconnected =
         matches!(error, ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. });
     match life {
-        Some(life) if disconnected => life.close_reason().await,
-        _ => result::short(&start_cause(error)),
+        Some(life) if disconnected => life.close_reason().await.into(),
+        _ => result::short(&start_cause(error)).into(),
     }
 }
 

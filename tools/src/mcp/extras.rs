@@ -60,7 +60,7 @@ pub(super) async fn resources(
             Ok(ReadResourceResponse::Complete(read)) => {
                 Ok(result::join_parts(read.contents.iter().map(result::resource)))
             }
-            Ok(_) => Err(CallFailure::Refused(REQUESTS_INPUT.to_owned())),
+            Ok(_) => Err(CallFailure::Refused(REQUESTS_INPUT.into())),
             Err(error) => Err(up.call_error(error, open).await),
         };
     }
@@ -95,7 +95,7 @@ pub(super) async fn resources(
                 }),
             );
         }
-        Err(CallFailure::Refused(why)) => truncated.push(why),
+        Err(CallFailure::Refused(why)) => truncated.push(why.into_result()),
         Err(failed) => return Err(failed),
     }
     Ok(list(lines, "resources", truncated))
@@ -119,7 +119,7 @@ pub(super) async fn prompts(
                 };
                 Ok(result::join_parts(got.messages.iter().map(|one| message(&one.role, &one.content))))
             }
-            Ok(_) => Err(CallFailure::Refused(REQUESTS_INPUT.to_owned())),
+            Ok(_) => Err(CallFailure::Refused(REQUESTS_INPUT.into())),
             Err(error) => Err(up.call_error(error, open).await),
         };
     }

@@ -32,7 +32,7 @@ pub(super) async fn read_all<T: Serialize, F>(
 where
     F: Future<Output = Result<(Vec<T>, Option<String>), CallFailure>>,
 {
-    let refused = |why: String| Err(CallFailure::Refused(format!("its list of {what} {why}")));
+    let refused = |why: String| Err(CallFailure::Refused(format!("its list of {what} {why}").into()));
     let (mut entries, mut bytes, mut values, mut seen) = (Vec::new(), 0_usize, 0_usize, BTreeSet::new());
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
@@ -79,7 +79,9 @@ mod tests {
             std::future::ready(Ok(page(asked.len())))
         });
         let read = read.await.map_err(|failed| match failed {
-            CallFailure::Refused(why) | CallFailure::Unauthorized(why) | CallFailure::Disconnected(why) => why,
+            CallFailure::Refused(why) | CallFailure::Unauthorized(why) | CallFailure::Disconnected(why) => {
+                why.into_result()
+            }
             CallFailure::TimedOut => String::new(),
         });
         assert_eq!(asked.first(), Some(&None));

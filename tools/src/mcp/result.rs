@@ -6,6 +6,7 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use rmcp::transport::DynamicTransportError;
 
 use crate::bounded::{head, len, name};
+use crate::secrets::Secrets;
 use crate::tool::{ToolError, ToolOutput};
 
 /// Bytes reserved for the line that reports truncation.
@@ -13,13 +14,34 @@ const FOOTER: u64 = 120;
 /// Maximum bytes of a server's error.
 const MAX_ERROR: usize = 4_000;
 
-#[derive(Debug)]
 pub(super) enum CallFailure {
-    Disconnected(String),
-    Refused(String),
+    Disconnected(ServerText),
+    Refused(ServerText),
     /// The server refused the call, because the login is missing or no longer valid.
-    Unauthorized(String),
+    Unauthorized(ServerText),
     TimedOut,
+}
+
+/// A text that may quote a server, and with it a secret or a line of the host. It cannot be formatted, so that no log gets it as it is.
+#[derive(Clone)]
+pub(super) struct ServerText(String);
+
+impl<T: Into<String>> From<T> for ServerText {
+    fn from(text: T) -> Self {
+        Self(text.into())
+    }
+}
+
+impl ServerText {
+    /// Returns the text as one line without `secrets`.
+    pub(super) fn one_line(&self, secrets: &Secrets) -> String {
+        joined_lines(&secrets.redact(&self.0))
+    }
+
+    /// Returns the text for the result of a call, from which the registry removes secrets.
+    pub(super) fn into_result(self) -> String {
+        self.0
+    }
 }
 
 /// Returns the result of a call, bounded to `max_bytes`.
@@ -63,7 +85,7 @@ pub(super) fn short(text: &str) -> String {
 }
 
 /// Joins the lines of a server's text: with line breaks, the text could pose as lines of the host.
-pub(super) fn joined_lines(text: &str) -> String {
+fn joined_lines(text: &str) -> String {
     subtend_session::title::one_line(&crate::escape::harmless(text)).into_owned()
 }
 
@@ -143,13 +165,13 @@ mod tests {
     /// The control: the same parts without a secret stay.
     #[test]
     fn secret_in_several_parts_of_a_result_is_redacted() {
-        let secrets = crate::secrets::Secrets::of([("KEY", "sk-0123456789")]);
+        let secrets = Secrets::of([("KEY", "sk-0123456789")]);
         let parts =
             ["the key: sk-0123", "456", "789", "end"].map(|text| serde_json::json!({"type": "text", "text": text}));
         let output = of("s", &text_result(serde_json::json!({"content": parts})), 1_000).unwrap();
         let redacted = crate::redacted::redact_output(&secrets, output.clone());
         assert_eq!(redacted, ToolOutput::text("the key: [KEY redacted]\nend"));
-        let other = crate::secrets::Secrets::of([("KEY", "sk-9876543210")]);
+        let other = Secrets::of([("KEY", "sk-9876543210")]);
         assert_eq!(crate::redacted::redact_output(&other, output.clone()), output);
     }
 

@@ -21,7 +21,7 @@ use super::login::ServerLogin;
 use super::names::ANSWERS;
 use super::open_calls::{CallTurns, DeclinedQuestions};
 use super::question::{self, Question, ServerQuestion};
-use super::result::CallFailure;
+use super::result::{CallFailure, ServerText};
 use super::sanitized_tool::{self, Purpose, SanitizedTool};
 use super::{extras, result};
 use crate::arguments;
@@ -192,7 +192,7 @@ impl LiveServer {
             about: listed.about.1.clone(),
             down: listed.down.clone(),
             // The server named the scopes.
-            lacking: self.login.missing_scope_advice().map(|advice| self.one_line(&advice)),
+            lacking: self.login.missing_scope_advice().map(|advice| self.one_line(advice)),
             tools: listed.tools.iter().map(tool).collect(),
             problems: listed.problems.clone(),
         }
@@ -224,7 +224,7 @@ impl LiveServer {
                 Ok(up)
             }
             Err(why) => {
-                let why = self.one_line(&why);
+                let why = self.one_line(why);
                 self.lock_listed().down = Some(why.clone());
                 tracing::warn!(server = %self.config.name, %why, "the MCP server cannot be used");
                 Err(why)
@@ -232,7 +232,7 @@ impl LiveServer {
         }
     }
 
-    async fn start(self: &Arc<Self>) -> Result<Arc<ServerConnection>, String> {
+    async fn start(self: &Arc<Self>) -> Result<Arc<ServerConnection>, ServerText> {
         let up = Arc::new(ServerConnection::open(&self.config, &self.settings, &self.login).await?);
         self.list(&up).await?;
         tokio::spawn(ServerConnection::subscribe(up.peer()));
@@ -256,7 +256,7 @@ impl LiveServer {
     }
 
     /// Lists the tools, and compares their descriptions with earlier ones.
-    async fn list(&self, up: &ServerConnection) -> Result<(), String> {
+    async fn list(&self, up: &ServerConnection) -> Result<(), ServerText> {
         let (mut tools, mut problems) = up.list().await?;
         // Descriptions are sent to the provider of a model, so they must not contain tokens.
         let secrets = self.secrets();
@@ -271,7 +271,7 @@ impl LiveServer {
         let server = self.config.name.clone();
         let described = self.checker.run(START_TIMEOUT, move |stop| sanitized_tool::all(&server, &tools, stop)).await;
         let (mut tools, refused, seen_tools) =
-            described.map_err(|why| format!("the schemas of its tools cannot be checked: {why}"))?;
+            described.map_err(|why| ServerText::from(format!("the schemas of its tools cannot be checked: {why}")))?;
         problems.extend(refused);
         for extra in extras::of(&self.config.name, &up.capabilities()) {
             if tools.iter().any(|tool| tool.names == extra.names) {
@@ -287,12 +287,12 @@ impl LiveServer {
         for tool in &changed {
             tracing::warn!(server = %self.config.name, %tool, "the description of an MCP tool changed");
         }
-        let problems: Vec<String> = problems.iter().map(|problem| self.one_line(problem)).collect();
+        let problems: Vec<String> = problems.into_iter().map(|problem| self.one_line(problem)).collect();
         for problem in &problems {
             tracing::warn!(server = %self.config.name, %problem, "an MCP server has problems");
         }
         let (protocol, name) = up.server_info();
-        let about = (self.one_line(&protocol), name.map(|name| self.one_line(&name)));
+        let about = (self.one_line(protocol), name.map(|name| self.one_line(name)));
         let mut listed = self.lock_listed();
         *listed = Listed { tools, changed: std::mem::take(&mut listed.changed), problems, about, down: None };
         listed.changed.extend(changed);
@@ -358,11 +358,12 @@ impl LiveServer {
             Err(CallFailure::Refused(why)) => {
                 let asked = self.remember_questions(name, &asked);
                 let asked = asked.map_or_else(String::new, |asked| format!("\n{asked}"));
+                let why = why.into_result();
                 Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}{asked}")))
             }
             Err(CallFailure::Unauthorized(why)) => {
                 // The next call reconnects, with the login that exists then.
-                self.record_down(&up, &why).await;
+                let why = self.record_down(&up, why).await;
                 let message = format!("the MCP server `{server}` refused the call, which had no effects: {why}");
                 Err(ToolError::failed(message))
             }
@@ -373,7 +374,7 @@ impl LiveServer {
                 )))
             }
             Err(CallFailure::Disconnected(why)) => {
-                self.record_down(&up, &why).await;
+                let why = self.record_down(&up, why).await;
                 let message = format!(
                     "the MCP server `{server}` ended during the call, whose effects are unknown: {why}. The next call starts it again."
                 );
@@ -404,12 +405,15 @@ impl LiveServer {
         self.turns.take(has_answers, calling).await
     }
 
-    async fn record_down(&self, ended: &Arc<ServerConnection>, why: &str) {
-        self.lock_listed().down = Some(self.one_line(why));
+    /// Returns the reason as it is recorded.
+    async fn record_down(&self, ended: &Arc<ServerConnection>, why: ServerText) -> String {
+        let why = self.one_line(why);
+        self.lock_listed().down = Some(why.clone());
         let mut slot = self.slot.lock().await;
         if slot.up.as_ref().is_some_and(|up| Arc::ptr_eq(up, ended)) {
             slot.up = None;
         }
+        why
     }
 
     /// Returns the secrets that the server knows: those of its configuration, and the tokens of its login.
@@ -418,8 +422,8 @@ impl LiveServer {
     }
 
     /// Returns a text of the server as one line without secrets.
-    fn one_line(&self, text: &str) -> String {
-        result::joined_lines(&self.secrets().redact(text))
+    fn one_line(&self, text: impl Into<ServerText>) -> String {
+        text.into().one_line(&self.secrets())
     }
 
     /// Returns whether `name` may be a tool of this server.
@@ -440,6 +444,7 @@ async fn refresh(server: &Weak<LiveServer>, connection: &Weak<ServerConnection>)
         return false;
     }
     if let Err(why) = server.list(&up).await {
+        let why = server.one_line(why);
         tracing::warn!(server = %server.config.name, %why, "the changed tools of an MCP server cannot be listed");
     }
     true
