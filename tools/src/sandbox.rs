@@ -10,8 +10,8 @@
 //!   directory, even if only some reads are denied: the next command could read a renamed file. A file with several names (hard links) is
 //!   granted only if no name is denied, and only if each directory that may hold denied names can be listed. `Ask` counts as denied, because the kernel cannot ask.
 //! * **Other files** ([`places()`]). Commands can read and execute files of the system (`/usr`, and world-readable files of `/etc`).
-//!   The same applies to directories on `PATH` with neighbouring libraries (but only to programs behind links), and to toolchains such as rustup, pyenv, nvm and the cargo
-//!   registry. A place to which a link in the workspace leads is not granted. Commands can write to a private directory, set as
+//!   The same applies to directories on `PATH` with neighbouring libraries (but only to programs behind links), to programs and libraries of
+//!   toolchains such as rustup, pyenv, nvm and the cargo registry, and to those of their settings that have no secrets. A place to which a link in the workspace leads is not granted. Commands can write to a private directory, set as
 //!   `TMPDIR` and `HOME`. All other files are denied, notably keys and credentials in the home directory, even if they are on `PATH`.
 //! * **Network**, unless `net.fetch` is allowed without restriction: sockets of every kind are denied; Landlock also denies TCP. Unix
 //!   sockets are always denied, because a service such as a container engine or a key agent could act for the command.
@@ -48,6 +48,7 @@ mod settings;
 mod survey;
 #[cfg(target_os = "linux")]
 mod syscalls;
+mod toolchains;
 
 #[cfg(target_os = "linux")]
 pub(crate) use survey::unread;

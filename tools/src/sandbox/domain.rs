@@ -69,11 +69,17 @@ pub(super) fn enter(
     let filter = CommandFilter(syscalls::filter(!limited)?);
     let resolvers = places.with_network.iter().filter(|_| !limited);
     let mut readable: Vec<&Path> = places.readable.iter().chain(resolvers).map(|path| &**path).collect();
+    let mut listed: Vec<&Path> = places.listed.iter().map(|path| &**path).collect();
     if !authority.unrestricted(&FILES) {
         let missing = |error| format!("cannot find the workspace, which may have been removed: {error}");
-        remove_overlaps(&std::env::current_dir().map_err(missing)?, &mut readable)?;
+        let here = std::env::current_dir().map_err(missing)?;
+        remove_overlaps(&here, &mut readable)?;
+        remove_overlaps(&here, &mut listed)?;
     }
     allow_system(&mut rules, &readable, places)?;
+    for opened in listed.iter().filter_map(|path| open_without_links(path).ok()) {
+        add(&mut rules, opened.as_fd(), AccessFs::ReadDir.into())?;
+    }
     let mut granted = GrantedPlaces::default();
     let scratch = opened_without_links(scratch)?;
     add(&mut rules, scratch.as_fd(), AccessFs::from_all(FS))?;

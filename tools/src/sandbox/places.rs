@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::outside::{Writable, resolve};
+use super::toolchains::{TOOLCHAINS, may_hold_secret};
 
 pub(super) const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", SETTINGS, "/nix/store", "/sys/devices/system/cpu"];
@@ -15,25 +16,6 @@ pub(super) const PROC: &str = "/proc";
 pub(super) const RESOLVERS: [&str; 2] = ["/run/systemd/resolve", "/run/resolvconf"];
 /// Devices that commands read and write.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
-
-/// Toolchains: variable, default location below the home directory, and granted parts. In the sandbox, `HOME` is another directory, so the
-/// command gets the variable even for the default location.
-const TOOLCHAINS: &[(&str, &str, &[&str])] = &[
-    ("RUSTUP_HOME", ".rustup", &["settings.toml", "toolchains"]),
-    // Not the whole directory: it contains `credentials.toml`. Cargo does not run if it cannot read its settings.
-    ("CARGO_HOME", ".cargo", &["bin", "registry", "git", "config", "config.toml"]),
-    ("PYENV_ROOT", ".pyenv", &["."]),
-    ("RBENV_ROOT", ".rbenv", &["."]),
-    ("NVM_DIR", ".nvm", &["."]),
-    ("VOLTA_HOME", ".volta", &["bin", "tools"]),
-    ("ASDF_DATA_DIR", ".asdf", &["."]),
-    ("MISE_DATA_DIR", ".local/share/mise", &["installs", "shims"]),
-    ("SDKMAN_DIR", ".sdkman", &["candidates"]),
-    ("GOPATH", "go", &["bin", "pkg"]),
-    ("GOROOT", "", &["."]),
-    ("JAVA_HOME", "", &["."]),
-    ("HOMEBREW_PREFIX", "", &["bin", "lib", "opt", "Cellar"]),
-];
 
 /// Private data below the home directory. A granted path must not contain or be within any of these.
 const SECRETS: [&str; 18] = [
@@ -57,26 +39,6 @@ const SECRETS: [&str; 18] = [
     ".mozilla",
 ];
 
-/// Settings in toolchains that may contain tokens and passwords, below a granted path; `*` is any directory.
-const SETTINGS_FILES: [&str; 10] = [
-    "",
-    "etc/npmrc",
-    "pip.conf",
-    "versions/*/pip.conf",
-    "versions/node/*/etc/npmrc",
-    "image/node/*/etc/npmrc",
-    "*/*/etc/npmrc",
-    "*/*/pip.conf",
-    "installs/*/*/etc/npmrc",
-    "installs/*/*/pip.conf",
-];
-
-/// Words of settings with secrets, in lower case. An address with a password has an `@`.
-const SECRET_WORDS: [&str; 7] = ["token", "secret", "passw", "credential", "_auth", "_key", "@"];
-
-/// Maximum bytes of a settings file that is searched for secrets. A longer one is not granted.
-const MAX_SETTINGS: u64 = 64 << 10;
-
 /// Maximum number of links to executables that are followed for one directory on `PATH`.
 const MAX_LINKS: usize = 2_000;
 
@@ -90,6 +52,8 @@ pub struct Places {
     pub readable: Vec<PathBuf>,
     /// Directories that the command can read only if the network is allowed.
     pub with_network: Vec<PathBuf>,
+    /// Directories of toolchains in which the command can list names of files at every depth.
+    pub listed: Vec<PathBuf>,
     /// Devices that the command can read and write.
     pub devices: Vec<PathBuf>,
     /// Entries of `PATH` and toolchains that the command cannot use, with the reasons.
@@ -130,26 +94,34 @@ impl Places {
             Err(_) => dir,
         };
         let path = variable("PATH").unwrap_or_default();
-        let mut wanted: Vec<PathBuf> = std::env::split_paths(&path)
+        let mut wanted: Vec<(PathBuf, bool)> = std::env::split_paths(&path)
             .filter(|dir| dir.is_absolute())
             .flat_map(|dir| expand_path_entry(&in_home(dir), writable))
+            .map(|path| (path, false))
             .collect();
-        for (name, default, parts) in TOOLCHAINS {
-            let configured = variable(name).map(PathBuf::from);
+        for toolchain in &TOOLCHAINS {
+            let configured = variable(toolchain.variable).map(PathBuf::from);
             let is_default = configured.is_none();
-            let root = configured.or_else(|| (!default.is_empty()).then(|| home.join(default)));
+            let root = configured.or_else(|| (!toolchain.default.is_empty()).then(|| home.join(toolchain.default)));
             let Some(root) = root.filter(|root| root.is_absolute() && root.is_dir()) else { continue };
-            wanted.extend(parts.iter().map(|part| if *part == "." { root.clone() } else { root.join(part) }));
+            let (parts, settings) = toolchain.wanted(&root, writable);
+            wanted.extend(parts.into_iter().map(|path| (path, false)));
+            wanted.extend(settings.into_iter().map(|path| (path, true)));
+            let listed = resolve(&root, writable).filter(|root| toolchain.has_versions() && !home.starts_with(root));
+            places.listed.extend(listed);
             if is_default {
-                places.variables.push((name, root));
+                places.variables.push((toolchain.variable, root));
             }
         }
         let mut covered: Vec<PathBuf> = places.readable.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        for real in wanted.iter().filter_map(|path| resolve(path, writable)) {
+        for (named, is_settings) in &wanted {
+            let Some(real) = resolve(named, writable) else { continue };
             if covered.iter().any(|granted| real.starts_with(granted)) {
                 continue;
             }
-            match refusal_reason(&real, &home) {
+            // Settings are recognized by the name for which they are granted, not by that of a file to which it leads.
+            let unsafe_settings = || (*is_settings && may_hold_secret(&real)).then(|| secrets_reason(named));
+            match refusal_reason(&real, &home).or_else(unsafe_settings) {
                 None => {
                     covered.push(real.clone());
                     places.readable.push(real);
@@ -207,13 +179,13 @@ fn expand_path_entry(dir: &Path, writable: &Writable) -> Vec<PathBuf> {
 }
 
 #[cfg(unix)]
-fn is_program(path: &Path) -> bool {
+pub(super) fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(not(unix))]
-fn is_program(path: &Path) -> bool {
+pub(super) fn is_program(path: &Path) -> bool {
     path.is_file()
 }
 
@@ -227,34 +199,11 @@ fn refusal_reason(place: &Path, home: &Path) -> Option<String> {
     if let Some(secret) = secrets.find(|secret| secret.starts_with(place) || place.starts_with(secret)) {
         return Some(format!("{} is private", secret.display()));
     }
-    if SYSTEM.iter().any(|system| place.starts_with(system)) {
-        return None;
-    }
-    let file = SETTINGS_FILES.iter().flat_map(|pattern| matching(place, pattern)).find(|file| may_hold_secret(file))?;
-    Some(format!("{} may contain a token or password; move it to a file of credentials", file.display()))
+    None
 }
 
-/// Returns the files that `pattern` names below `place`.
-fn matching(place: &Path, pattern: &str) -> Vec<PathBuf> {
-    if pattern.is_empty() {
-        return vec![place.to_owned()];
-    }
-    let step = |dirs: Vec<PathBuf>, part: &str| match part {
-        "*" => dirs.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path()).collect(),
-        name => dirs.iter().map(|dir| dir.join(name)).filter(|path| path.exists()).collect(),
-    };
-    pattern.split('/').fold(vec![place.to_owned()], step)
-}
-
-/// Returns whether a file of settings is too long, unreadable, or has a word of `SECRET_WORDS`.
-fn may_hold_secret(file: &Path) -> bool {
-    let known = ["config", "config.toml", "npmrc", "pip.conf"];
-    if !file.is_file() || !file.file_name().is_some_and(|name| known.iter().any(|known| name == *known)) {
-        return false;
-    }
-    let is_short = file.metadata().is_ok_and(|found| found.len() <= MAX_SETTINGS);
-    let text = if is_short { std::fs::read_to_string(file).ok() } else { None };
-    text.is_none_or(|text| SECRET_WORDS.iter().any(|word| text.to_lowercase().contains(word)))
+fn secrets_reason(settings: &Path) -> String {
+    format!("{} may contain a token or password; move it to a file of credentials", settings.display())
 }
 
 #[cfg(test)]
@@ -313,18 +262,68 @@ mod tests {
             (npm, "fund=false\n", true),
             (npm, "//registry.example/:_authToken=x\n", false),
         ];
-        for (file, text, is_granted) in cases {
+        // A name of a link, as of files of dotfiles, is no reason to read what it leads to.
+        for (file, text, is_granted, is_linked) in
+            cases.iter().flat_map(|case| [false, true].map(|is_linked| (case.0, case.1, case.2, is_linked)))
+        {
             let (_dir, home) = home();
             let path = home.join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, text).unwrap();
+            let real = if is_linked { home.join("dotfiles-of-cargo") } else { path.clone() };
+            std::fs::write(&real, text).unwrap();
+            if is_linked {
+                symlink(&real, &path).unwrap();
+            }
             let places = places(&home, &["/usr/bin".into()]);
-            let named = if file == cargo { path.clone() } else { home.join(".nvm") };
-            assert_eq!(places.readable.contains(&named), is_granted, "{file}: {text}");
+            let is_below = places.readable.iter().any(|place| real.starts_with(place));
+            assert_eq!(is_below, is_granted, "{file}: {text}");
             let reasons: Vec<&str> = places.left_out.iter().map(|(_, why)| &**why).collect();
-            let why = format!("{} may contain a token or password; move it to a file of credentials", path.display());
+            let why = secrets_reason(&path);
             assert_eq!(reasons, if is_granted { vec![] } else { vec![&*why] }, "{file}: {text}");
         }
+    }
+
+    /// Files with secrets that no list of names has. The controls: the programs and libraries next to them.
+    #[test]
+    fn only_programs_and_libraries_of_toolchains_are_granted() {
+        let secret = [
+            ".sdkman/candidates/maven/3.9/conf/settings.xml",
+            ".pyenv/versions/miniconda3/.condarc",
+            ".pyenv/versions/miniconda3/conda-meta/history",
+            ".pyenv/.git/config",
+            ".asdf/plugins/x/.git/config",
+            ".asdf/installs/rust/1/credentials.toml",
+            ".nvm/.git/config",
+            ".volta/tools/image/node/22/etc/npmrc",
+            ".local/share/mise/installs/java/21/conf/management/jmxremote.password",
+            "project/lib/settings.yaml",
+        ];
+        let plain = [
+            ".sdkman/candidates/maven/3.9/boot/x.jar",
+            ".sdkman/candidates/java/21/conf/security/java.security",
+            ".pyenv/versions/miniconda3/lib/python3.12/os.py",
+            ".pyenv/libexec/pyenv",
+            ".asdf/plugins/x/bin/exec-env",
+            ".asdf/installs/rust/1/toolchains/stable/lib/x.so",
+            ".asdf/installs/tool/1/tool",
+            ".nvm/nvm.sh",
+            ".volta/tools/image/node/22/lib/node_modules/npm/index.js",
+            ".local/share/mise/installs/go/1.26/src/fmt/print.go",
+        ];
+        let (_dir, home) = home();
+        for (file, text) in secret.map(|file| (file, "token")).into_iter().chain(plain.map(|file| (file, "password"))) {
+            std::fs::create_dir_all(home.join(file).parent().unwrap()).unwrap();
+            std::fs::write(home.join(file), text).unwrap();
+        }
+        std::fs::set_permissions(home.join(".asdf/installs/tool/1/tool"), std::fs::Permissions::from_mode(0o755))
+            .unwrap();
+        symlink(home.join("project"), home.join(".pyenv/versions/linked")).unwrap();
+        let places = places(&home, &["/usr/bin".into()]);
+        let granted = |file: &&str| places.readable.iter().any(|place| home.join(file).starts_with(place));
+        assert_eq!(secret.into_iter().filter(granted).collect::<Vec<_>>(), Vec::<&str>::new());
+        assert_eq!(plain.into_iter().filter(granted).collect::<Vec<_>>(), plain);
+        let listed = [".pyenv", ".nvm", ".volta", ".asdf", ".local/share/mise", ".sdkman"].map(|root| home.join(root));
+        assert_eq!(places.listed, listed);
     }
 
     #[test]

@@ -248,10 +248,14 @@ async fn key_is_not_shown_by_changes_of_kind() {
     let call = |id: &str| openai(json!({"tool_calls": [{"index": 0, "id": id, "function": {"name": "read"}}]}), None);
     let pieces = ["sk-", "aab", "-sk", "-aac"];
     let others: [&dyn Fn(&str) -> Value; 2] = [&|_| reasoning("."), &|piece| call(piece)];
-    let ends = [vec!["text [key]", "reasoning ...."], vec!["text [key]", "call read", "call read", "call read", "call read"]];
+    let ends =
+        [vec!["text [key]", "reasoning ...."], vec!["text [key]", "call read", "call read", "call read", "call read"]];
     for (other, end) in others.iter().zip(ends) {
         let frames: Vec<Value> = pieces.iter().flat_map(|piece| [text(piece), other(piece)]).collect();
-        assert_eq!(shown(&key, &frames, Duration::from_millis(100)).await, (vec![], end.into_iter().map(str::to_owned).collect()));
+        assert_eq!(
+            shown(&key, &frames, Duration::from_millis(100)).await,
+            (vec![], end.into_iter().map(str::to_owned).collect())
+        );
     }
     let all = [reasoning("first I think"), text("then I answer"), call("a")];
     let (early, rest) = shown(&key, &all, Duration::ZERO).await;
