@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::outside::{Writable, resolve};
-use super::toolchains::{TOOLCHAINS, may_hold_secret};
+use super::toolchains::{TOOLCHAINS, is_program, may_hold_secret};
 
 pub(super) const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", SETTINGS, "/nix/store", "/sys/devices/system/cpu"];
@@ -178,17 +178,6 @@ fn expand_path_entry(dir: &Path, writable: &Writable) -> Vec<PathBuf> {
     wanted
 }
 
-#[cfg(unix)]
-pub(super) fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-}
-
-#[cfg(not(unix))]
-pub(super) fn is_program(path: &Path) -> bool {
-    path.is_file()
-}
-
 /// Returns the reason why a location must not be granted, if there is one.
 fn refusal_reason(place: &Path, home: &Path) -> Option<String> {
     if home.starts_with(place) {
@@ -262,7 +251,7 @@ mod tests {
             (npm, "fund=false\n", true),
             (npm, "//registry.example/:_authToken=x\n", false),
         ];
-        // A name of a link, as of files of dotfiles, is no reason to read what it leads to.
+        // A link may lead to a file with any name, such as one of dotfiles.
         for (file, text, is_granted, is_linked) in
             cases.iter().flat_map(|case| [false, true].map(|is_linked| (case.0, case.1, case.2, is_linked)))
         {

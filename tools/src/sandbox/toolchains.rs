@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 
 use super::outside::{Writable, resolve};
-use super::places::is_program;
 
 /// One toolchain. `*` in its parts is any name.
 pub(super) struct Toolchain {
@@ -216,4 +215,15 @@ pub(super) fn may_hold_secret(settings: &Path) -> bool {
     let is_short = settings.metadata().is_ok_and(|found| found.is_file() && found.len() <= MAX_SETTINGS);
     let text = if is_short { std::fs::read_to_string(settings).ok() } else { None };
     text.is_none_or(|text| SECRET_WORDS.iter().any(|word| text.to_lowercase().contains(word)))
+}
+
+#[cfg(unix)]
+pub(super) fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+pub(super) fn is_program(path: &Path) -> bool {
+    path.is_file()
 }
