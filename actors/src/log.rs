@@ -179,6 +179,8 @@ mod tests {
                 })
             })
             .collect();
+        // Without the bound, the wait for the last read would not end.
+        drop(begin);
         let other = tokio::spawn(async move {
             for _ in 0..CONCURRENT_READS {
                 begun.recv().await.expect("a read");
