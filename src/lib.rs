@@ -65,9 +65,9 @@ pub mod testing;
 
 pub use schemars;
 pub use subtend_actors::{
-    AboveSlots, AnswerError, Answered, Approver, AskError, AskOptions, Builder, Control, ControlError, Ended, Event,
-    EventKind, Events, Hooks, Input, Next, OpenOptions, OpenSessionError, Options, PromptError, Receipt, RunHandle,
-    Runtime, SendError, SessionHandle, StartError, Subscription, WaitError,
+    AboveSlots, AnswerError, AnswerWait, Answered, Approver, AskError, AskOptions, Builder, Control, ControlError,
+    Ended, Event, EventKind, Events, Hooks, Input, Next, OpenOptions, OpenSessionError, Options, PromptError, Receipt,
+    RunHandle, Runtime, SendError, SessionHandle, StartError, Subscription, WaitError,
 };
 
 /// Agents: manifests and the catalog that holds them.

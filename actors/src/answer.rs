@@ -6,7 +6,10 @@ use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::outcome::Initiator;
 use subtend_session::record::Record;
 
+use crate::delivery::waiters::Wait;
 use crate::handle::SessionHandle;
+use crate::log::PAGE_BYTES;
+use crate::observe::append_notices::AppendNotice;
 use crate::values::ended::Ended;
 use crate::values::error::Stopped;
 use crate::views::history;
@@ -79,26 +82,18 @@ impl Receipt {
     /// # Durability
     /// The answer is durable when it is returned.
     pub async fn answer(&self) -> Result<Answered, AnswerError> {
-        let SessionHandle { sessions, id, .. } = &self.session;
-        // Registered before the journal is read, so that no later record is missed.
-        let mut notice = sessions.log.events.notice(*id);
-        // Run 0 does not exist: this wait only ends at a shutdown.
-        let mut over = sessions.waiters.wait(*id, RunNo(0));
-        let (mut next, mut scan) = self.session.find(self.input).await?;
+        let mut wait = AnswerWait::new(self, true);
         loop {
-            if let Some(found) = self.session.walk_records(&mut next, |stored| scan.read(stored))? {
-                return found;
+            if let Some(found) = wait.read().await? {
+                return Ok(found);
             }
-            let durable = async {
-                let lsn = notice.next().await;
-                sessions.log.journal.wait(lsn).await
-            };
-            tokio::select! {
-                biased;
-                durable = durable => durable.map_err(|poison| poisoned(&poison))?,
-                () = over.gone() => return Err(AnswerError::Stopped(sessions.life.stopped())),
-            }
+            wait.changed().await?;
         }
+    }
+
+    /// Waits as [`Receipt::answer`] does, in steps: the caller limits how many waits read the journal at a time.
+    pub fn wait(&self) -> AnswerWait<'_> {
+        AnswerWait::new(self, false)
     }
 
     /// Returns the answer, or `None` while it is missing.
@@ -107,6 +102,70 @@ impl Receipt {
     pub async fn try_answer(&self) -> Result<Option<Answered>, AnswerError> {
         let (mut next, mut scan) = self.session.find(self.input).await?;
         self.session.walk_records(&mut next, |stored| scan.read(stored))?.transpose()
+    }
+}
+
+/// A wait for the answer to an input, by [`Receipt::wait`]. It keeps no text of the session.
+pub struct AnswerWait<'a> {
+    receipt: &'a Receipt,
+    keeps_texts: bool,
+    notice: AppendNotice,
+    over: Wait<'a>,
+    /// The next record and the search; `None` before the first read.
+    at: Option<(Seq, Scan)>,
+}
+
+impl std::fmt::Debug for AnswerWait<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnswerWait").field("receipt", self.receipt).finish_non_exhaustive()
+    }
+}
+
+impl<'a> AnswerWait<'a> {
+    /// Registers before the journal is read, so that no later record is missed.
+    fn new(receipt: &'a Receipt, keeps_texts: bool) -> Self {
+        let SessionHandle { sessions, id, .. } = &receipt.session;
+        let notice = sessions.log.events.notice(*id);
+        // Run 0 does not exist: this wait only ends at a shutdown.
+        let over = sessions.waiters.wait(*id, RunNo(0));
+        Self { receipt, keeps_texts, notice, over, at: None }
+    }
+
+    /// Reads the records since the last call. Returns the answer, or `None` while it is missing.
+    /// # Errors
+    /// As [`Receipt::answer`].
+    pub async fn read(&mut self) -> Result<Option<Answered>, AnswerError> {
+        let session = &self.receipt.session;
+        let (next, scan) = match &mut self.at {
+            Some(at) => at,
+            none => {
+                let (next, scan) = session.find(self.receipt.input).await?;
+                none.insert((next, if self.keeps_texts { scan } else { scan.without_texts() }))
+            }
+        };
+        match session.walk_records(next, |stored| scan.read(stored))? {
+            // The texts were not kept, so they are read once more.
+            Some(_) if !self.keeps_texts => self.receipt.try_answer().await,
+            found => found.transpose(),
+        }
+    }
+
+    /// Waits until the session has records after the last call. Does not read them.
+    /// # Errors
+    /// [`AnswerError::Stopped`].
+    /// # Cancel safety
+    /// Dropping the future loses no record for [`AnswerWait::read`].
+    pub async fn changed(&mut self) -> Result<(), AnswerError> {
+        let sessions = &self.receipt.session.sessions;
+        let durable = async {
+            let lsn = self.notice.next().await;
+            sessions.log.journal.wait(lsn).await
+        };
+        tokio::select! {
+            biased;
+            durable = durable => durable.map_err(|poison| poisoned(&poison)),
+            () = self.over.gone() => Err(AnswerError::Stopped(sessions.life.stopped())),
+        }
     }
 }
 
@@ -176,18 +235,28 @@ fn find_start(journal: &Journal, session: SessionId, input: InputId) -> Result<O
     let mut found = false;
     loop {
         let from = Seq(end.0.saturating_sub(PAGE_SIZE as u64).max(1));
-        let page: Vec<Stored> = journal.records_from(session, from, PAGE_SIZE)?;
-        for stored in page.iter().rev().filter(|stored| stored.seq < end) {
-            if !found {
-                found = is_input(&stored.record, input);
-            } else if matches!(stored.record, Record::RunOpened(_) | Record::RunEnded(_)) {
-                return Ok(Some(stored.seq));
+        // The last boundary before the input, or before `end` if the input is later.
+        let (mut next, mut boundary) = (from, None);
+        'part: while next < end {
+            let count = usize::try_from(end.0.saturating_sub(next.0)).unwrap_or(PAGE_SIZE);
+            let (page, _) = journal.page_from(session, next, count, PAGE_BYTES)?;
+            let Some(last) = page.last() else { break };
+            next = last.seq.next();
+            for stored in page.iter().filter(|stored| stored.seq < end) {
+                if !found && is_input(&stored.record, input) {
+                    found = true;
+                    break 'part;
+                }
+                if matches!(stored.record, Record::RunOpened(_) | Record::RunEnded(_)) {
+                    boundary = Some(stored.seq);
+                }
             }
         }
-        if from <= Seq(1) {
-            return Ok(found.then_some(Seq(1)));
+        match boundary.filter(|_| found) {
+            Some(boundary) => return Ok(Some(boundary)),
+            None if from <= Seq(1) => return Ok(found.then_some(Seq(1))),
+            None => end = from,
         }
-        end = from;
     }
 }
 

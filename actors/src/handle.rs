@@ -15,6 +15,7 @@ use crate::delivery::inbox::{CommandReply, InboxItem, Probed};
 use crate::handle::sessions::SessionServices;
 use crate::observe::event::subscription::{Subscription, SubscriptionScope};
 use crate::observe::following::Events;
+use crate::views::history;
 
 pub use crate::values::control::Control;
 pub use crate::values::ended::Ended;
@@ -131,8 +132,8 @@ impl SessionHandle {
     async fn effect_since(&self, command: &Command, seen: Seq) -> Option<(Reply, RunNo)> {
         let did = handling(command).evidence?;
         self.sessions.log.journal.settled().await.ok()?;
-        let stored = self.sessions.log.journal.records_from(self.id, seen.next(), usize::MAX).ok()?;
-        stored.iter().find_map(|stored| did(&stored.record))
+        let mut next = seen.next();
+        history::walk(&self.sessions.log.journal, self.id, &mut next, |stored| did(&stored.record)).ok()?
     }
 
     pub(crate) async fn settled(&self, lsn: Lsn) -> Result<(), ControlError> {

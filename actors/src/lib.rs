@@ -32,7 +32,7 @@ pub use spawn::{profiles, tool_options};
 pub use values::options;
 pub use views::{audit, checkpoints, find, history, stats, tasks, transcript, tree, usage, worked};
 
-pub use answer::{AnswerError, Answered, Receipt};
+pub use answer::{AnswerError, AnswerWait, Answered, Receipt};
 pub use approvals::{Approval, Approver, AskedCall};
 pub use calls::prices::{BadPrice, Price, Prices};
 pub use handle::{

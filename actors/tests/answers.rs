@@ -41,6 +41,35 @@ async fn each_input_has_its_own_answer_at_any_time() {
     shut(runtime).await;
 }
 
+/// The steps give the same results as [`Receipt::answer`] and [`RunHandle::ended`].
+#[tokio::test(start_paused = true)]
+async fn wait_in_steps_finds_the_same_result() {
+    let runtime = builder(&journal()).model(model(echo)).start().await.expect("a runtime");
+    let session = runtime.open("general").expect("a session");
+    for message in ["one", "fail"] {
+        let receipt = session.send(message).await.expect("accepted");
+        let (mut wait, mut steps) = (receipt.wait(), 0);
+        let found = loop {
+            match wait.read().await.transpose() {
+                Some(found) => break found,
+                None => wait.changed().await.expect("running"),
+            }
+            steps += 1;
+        };
+        assert!(steps > 0, "{message}: it waited");
+        assert_eq!(format!("{found:?}"), format!("{:?}", receipt.answer().await), "{message}");
+        let later = session.run(session.send("x").await.expect("accepted").run);
+        let ended = loop {
+            match later.try_ended().await.expect("it may open") {
+                Some(ended) => break ended,
+                None => later.changed().await.expect("running"),
+            }
+        };
+        assert_eq!(ended, later.ended().await.expect("ended"), "{message}");
+    }
+    shut(runtime).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn answer_is_available_before_its_run_ends() {
     let journal = journal();

@@ -20,7 +20,6 @@ use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
 use subtend_session::values::{MAX_NESTING, ValueCount, nesting};
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::{OpenApi as OpenApiDocument, RefOr};
@@ -330,24 +329,27 @@ struct Since {
 const SINCE_PAGE: usize = 1_000;
 
 impl Since {
-    /// Locks the session against other repeatable commands. Returns the lock, and the result of `did` for the first
-    /// record after the client's that has one. Reads most records before taking the lock.
-    async fn find_or_lock<T: Send>(
+    /// Runs `act` with the result of `did` for the first record after the client's that has one, while no other
+    /// repeatable command of the session runs. Reads most records before it waits for those.
+    async fn run_once<T: Send, R: Send, F: Future<Output = Result<R, Problem>> + Send>(
         mut self,
         host: &Host,
         session: SessionId,
         did: impl Fn(&Record) -> Option<T> + Send + Sync,
-    ) -> Result<(OwnedMutexGuard<()>, Option<T>), Problem> {
-        let before = match self.after {
-            Some(_) => host.reads().read_session(self.find_later(host, session, &did)).await??,
-            None => None,
+        act: impl FnOnce(Option<T>) -> F + Send,
+    ) -> Result<R, Problem> {
+        let run = async {
+            let before = self.find_later(host, session, &did).await?;
+            let locked = async {
+                let done = match before {
+                    Some(done) => Some(done),
+                    None => self.find_later(host, session, &did).await?,
+                };
+                act(done).await
+            };
+            host.serialize_commands(session, locked).await?
         };
-        let alone = host.serialize_commands(session).await;
-        let done = match before {
-            Some(done) => Some(done),
-            None => self.find_later(host, session, &did).await?,
-        };
-        Ok((alone, done))
+        host.reads().read_session(run).await?
     }
 
     /// Reads the records after the client's, and returns the first result of `did`.

@@ -254,30 +254,57 @@ impl Host {
     ) -> Result<KeyedSession, Problem> {
         let command = serde_json::to_vec(command).map_err(|error| Problem::internal("internal", error.to_string()))?;
         let id = id_of(of, key, &command);
+        self.load_sessions_by_key().await?;
         let alone = self.inner.locks.lock(CommandTarget::Key(key_half(id))).await;
         self.settled().await?;
         let journal = self.runtime().journal();
         let mut keyed = self.inner.sessions_by_key.lock().await;
-        let made = match &mut *keyed {
-            Some(made) => made,
-            none => {
-                let keyed = reads::to_end(async { journal.heads() })
-                    .await?
-                    .into_iter()
-                    .filter(|(id, _)| id.0.get_version_num() == 8);
-                let ids = keyed.map(|(id, _)| (key_half(id), id)).collect();
-                none.insert(SessionsByKey { ids, ..SessionsByKey::default() })
-            }
-        };
+        let made = keyed.get_or_insert_default();
         if made.add(id, |id| journal.head(id).map(|head| head.is_some()))?.is_some() || is_imported(journal, id)? {
             return Err(Problem::reused_key(key));
         }
         Ok(KeyedSession { id, _lock: alone })
     }
 
-    /// Locks a session against other repeatable commands, so that a repetition sees the result of the first request.
-    pub(crate) async fn serialize_commands(&self, session: SessionId) -> OwnedMutexGuard<()> {
+    /// Reads which sessions were created with keys, at the first use.
+    async fn load_sessions_by_key(&self) -> Result<(), Problem> {
+        if self.inner.sessions_by_key.lock().await.is_some() {
+            return Ok(());
+        }
+        self.settled().await?;
+        // The permit precedes the lock: no one waits for a permit while others wait for the lock.
+        self.reads()
+            .read_store(async {
+                let mut loaded = self.inner.sessions_by_key.lock().await;
+                if loaded.is_none() {
+                    let heads = self.runtime().journal().heads()?.into_iter();
+                    let keyed = heads.filter(|(id, _)| id.0.get_version_num() == 8);
+                    let ids = keyed.map(|(id, _)| (key_half(id), id)).collect();
+                    *loaded = Some(SessionsByKey { ids, ..SessionsByKey::default() });
+                }
+                Ok(())
+            })
+            .await?
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn lock_session(&self, session: SessionId) -> OwnedMutexGuard<()> {
         self.inner.locks.lock(CommandTarget::Session(session)).await
+    }
+
+    /// Runs `act` while no other repeatable command of the session runs, so that a repetition sees the result of the
+    /// first request. Gets a permit for reads before the lock: a command that waited for one with the lock would delay
+    /// those of other clients.
+    pub(crate) async fn serialize_commands<T: Send>(
+        &self,
+        session: SessionId,
+        act: impl Future<Output = T> + Send,
+    ) -> Result<T, Problem> {
+        let locked = async {
+            let _alone = self.inner.locks.lock(CommandTarget::Session(session)).await;
+            act.await
+        };
+        self.reads().read_session(locked).await
     }
 
     /// Returns whether a client follows events. A chat does so even between its inputs.

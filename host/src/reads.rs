@@ -236,12 +236,12 @@ impl ReadPermits {
         self.run(ReadKind::Session, read).await
     }
 
-    /// Runs a read of a live view or an event stream. Waits for a permit without a limit: a late stream misses nothing.
+    /// Runs a read of a live view, an event stream or a waiting request. Waits for a permit without a limit: a late stream misses nothing.
     pub(crate) async fn read_for_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
         let own = self.for_sender(sender());
         // The semaphores are never closed.
         let _permit = (own.of(ReadKind::Live).acquire().await, self.all.of(ReadKind::Live).acquire().await);
-        to_end(read).await
+        HOLDS_PERMIT.scope((), to_end(read)).await
     }
 
     /// Runs a read of an event stream of `sender` on one of the [`StreamThreads`].
@@ -307,7 +307,14 @@ impl ReadPermits {
     }
 }
 
-pub(crate) async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
+/// Returns whether the calling task holds a permit.
+#[cfg(test)]
+pub(crate) fn holds_permit() -> bool {
+    HOLDS_PERMIT.try_get().is_ok()
+}
+
+/// Runs a read that has a permit.
+async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
     let mut read = pin!(read);
     poll_fn(|context| run_blocking(|| read.as_mut().poll(context))).await
 }

@@ -248,11 +248,18 @@ impl Engine for Blobs {
         self.inner.frames(from, &mut |lsn, kept| visit(lsn, self.with_body(kept)))
     }
 
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
-        let mut range = self.inner.range(session, from, until)?;
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range> {
+        let mut range = self.inner.range(session, from, until, max_bytes)?;
+        let (mut count, mut bytes) = (0_usize, 0_u64);
         for (_, _, frame) in &mut range.frames {
             *frame = frame.take().map(|kept| self.with_body(kept));
+            bytes = bytes.saturating_add(frame.as_ref().map_or(0, StoredFrame::bytes));
+            count = count.saturating_add(1);
+            if bytes >= max_bytes {
+                break;
+            }
         }
+        range.frames.truncate(count);
         Ok(range)
     }
 

@@ -56,6 +56,9 @@ pub enum Payload {
     Records(Vec<Record>),
 }
 
+/// Estimated bytes of a record without its texts.
+const BYTES_PER_RECORD: u64 = 256;
+
 /// Frame as the engine stored it.
 #[derive(Clone, Debug)]
 pub enum StoredFrame {
@@ -65,6 +68,23 @@ pub enum StoredFrame {
     Records(Box<Decoded>),
     /// The frame is damaged; holds the reason.
     Damaged(String),
+}
+
+impl StoredFrame {
+    /// Returns the size of the content; for records that were never encoded, an estimate.
+    pub fn bytes(&self) -> u64 {
+        let record = |record: &Record| record.total_text_bytes().saturating_add(BYTES_PER_RECORD);
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Records(of) => of.records.iter().map(record).fold(0, u64::saturating_add),
+            Self::Damaged(_) => 0,
+        }
+    }
+}
+
+/// Returns the size of the content of frames.
+pub(crate) fn bytes_of(frames: &[IndexedFrame]) -> u64 {
+    frames.iter().filter_map(|(.., frame)| frame.as_ref()).map(StoredFrame::bytes).fold(0, u64::saturating_add)
 }
 
 /// A session's rows and a part of its frames, read in one round trip.
@@ -117,9 +137,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the positions of the session's frames, ordered by first record.
     fn positions(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
 
-    /// Returns the session's rows, and its frames from the one with record `from` to the last one that starts before `until`.
-    /// The rows are not newer than the frames.
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range>;
+    /// Returns the session's rows, and its frames from the one with record `from` to the last one that starts before `until`,
+    /// or to the first with which they have `max_bytes`. The rows are not newer than the frames.
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range>;
 
     /// Visits all rows of `ev`: session, first record, frame.
     fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()>;

@@ -178,11 +178,11 @@ impl Engine for Faulty {
         self.faults.write(&*self.inner, group)
     }
 
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range> {
         let mut plan = self.faults.plan();
         plan.ranges = plan.ranges.saturating_add(1);
         drop(plan);
-        self.inner.range(session, from, until)
+        self.inner.range(session, from, until, max_bytes)
     }
 
     crate::engine::delegate! { inner }

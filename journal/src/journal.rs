@@ -235,7 +235,7 @@ impl Journal {
                 let mut core = shared.core();
                 (core.fences.activate(session), core.fences.removals())
             };
-            let Range { head, inflight, frames } = engine.range(session, from, read::END)?;
+            let Range { head, inflight, frames } = engine.range(session, from, read::END, u64::MAX)?;
             let (head, inflight) = (read::row(session, head)?, read::row(session, inflight)?);
             let known = match known {
                 Some(known) => Some(known),

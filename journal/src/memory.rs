@@ -189,7 +189,7 @@ impl Engine for Memory {
         Ok(frames.iter().filter_map(|ix| tables.position(*ix)).collect())
     }
 
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range> {
         let tables = self.lock();
         let Some(slot) = tables.sessions.get(&session) else {
             return Ok(Range { head: Ok(None), inflight: Ok(None), frames: Vec::new() });
@@ -197,12 +197,15 @@ impl Engine for Memory {
         let starts =
             |upto: Seq| slot.frames.partition_point(|ix| tables.position(*ix).is_some_and(|(seq, _)| seq <= upto));
         let frames = slot.frames.iter().skip(starts(from).saturating_sub(1)).filter_map(|ix| tables.log.get(*ix));
-        let frames = frames.take_while(|(_, frame)| frame.first_seq <= from || frame.first_seq < until);
-        let found = |(lsn, frame): &(Lsn, Decoded)| {
-            (frame.first_seq, *lsn, Some(StoredFrame::Records(Box::new(frame.clone()))))
-        };
+        let mut frames = frames.take_while(|(_, frame)| frame.first_seq <= from || frame.first_seq < until);
+        let (mut found, mut bytes) = (Vec::new(), 0_u64);
+        while let Some((lsn, frame)) = frames.next().filter(|_| bytes < max_bytes) {
+            let records = StoredFrame::Records(Box::new(frame.clone()));
+            bytes = bytes.saturating_add(records.bytes());
+            found.push((frame.first_seq, *lsn, Some(records)));
+        }
         let (head, inflight) = (slot.head.as_deref().cloned(), slot.inflight.as_deref().cloned());
-        Ok(Range { head: Ok(head), inflight: Ok(inflight), frames: frames.map(found).collect() })
+        Ok(Range { head: Ok(head), inflight: Ok(inflight), frames: found })
     }
 
     fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {

@@ -360,9 +360,11 @@ impl Drop for Postgres {
 const RANGE: &str = "\
     SELECT 0, NULL::bytea, value, NULL::bytea FROM subtend.head WHERE shard = $1 AND key = $2 \
     UNION ALL SELECT 1, NULL, value, NULL FROM subtend.inflight WHERE shard = $1 AND key = $2 \
-    UNION ALL SELECT 2, ev.key, ev.value, log.value FROM subtend.ev LEFT JOIN subtend.log ON log.shard = ev.shard AND log.key = ev.value \
+    UNION ALL SELECT 2, key, value, frame FROM (SELECT ev.key, ev.value, log.value AS frame, coalesce(sum(octet_length(log.value)) \
+    OVER (ORDER BY ev.key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before \
+    FROM subtend.ev LEFT JOIN subtend.log ON log.shard = ev.shard AND log.key = ev.value \
     WHERE ev.shard = $1 AND ev.key <= $5 AND ev.key >= coalesce((SELECT key FROM subtend.ev \
-    WHERE shard = $1 AND key BETWEEN $3 AND $4 ORDER BY key DESC LIMIT 1), $4)";
+    WHERE shard = $1 AND key BETWEEN $3 AND $4 ORDER BY key DESC LIMIT 1), $4)) AS frames WHERE before < $6";
 const META: &str = "SELECT format, last_lsn FROM subtend.shard WHERE id = $1";
 
 impl Tables for Postgres {
@@ -453,7 +455,7 @@ impl Tables for Postgres {
         found.first().map(|row| Ok((self.column(row, 0)?, self.column(row, 1)?))).transpose()
     }
 
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<RangeRows> {
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<RangeRows> {
         let last = from.max(Seq(until.0.saturating_sub(1)));
         let [first, from, last] = [Seq(0), from, last].map(|seq| rows::ev_key(session, seq).to_vec());
         let params: Vec<Param> = vec![
@@ -462,6 +464,7 @@ impl Tables for Postgres {
             Box::new(first),
             Box::new(from),
             Box::new(last),
+            Box::new(i64::try_from(max_bytes).unwrap_or(i64::MAX)),
         ];
         let mut range = RangeRows { head: None, inflight: None, frames: Vec::new() };
         for row in self.rows(RANGE, params)? {

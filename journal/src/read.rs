@@ -5,7 +5,7 @@ use subtend_session::index::{Head, Inflight};
 
 use crate::bodies::Bodies;
 use crate::codec::{self, Decoded, FrameError};
-use crate::engine::{Engine, IndexedFrame, ScanFlow, StoredFrame};
+use crate::engine::{Engine, IndexedFrame, ScanFlow, StoredFrame, bytes_of};
 use crate::error::{EngineError, ReadError};
 use crate::fence::Known;
 use crate::frame::Stored;
@@ -42,7 +42,7 @@ pub(crate) fn row<T>(session: SessionId, row: Result<T, EngineError>) -> Result<
 }
 
 pub(crate) fn records(engine: &dyn Engine, bodies: &Bodies, session: SessionId) -> Result<Vec<Stored>, ReadError> {
-    let range = engine.range(session, Seq(1), END)?;
+    let range = engine.range(session, Seq(1), END, u64::MAX)?;
     read_all(engine, bodies, session, row(session, range.head)?.as_ref(), range.frames)
 }
 
@@ -59,28 +59,32 @@ pub(crate) fn read_all(
     if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
 }
 
-/// Returns up to `count` records from `from` on, plus the rest of the last frame.
+/// Returns up to `count` records from `from` on, plus the rest of the last frame, but of no further frame after
+/// `max_bytes`. Also returns whether there may be more.
 pub(crate) fn page(
     engine: &dyn Engine,
     bodies: &Bodies,
     session: SessionId,
     from: Seq,
     count: usize,
-) -> Result<Vec<Stored>, ReadError> {
+    max_bytes: u64,
+) -> Result<(Vec<Stored>, bool), ReadError> {
     let until = Seq(from.0.saturating_add(count as u64));
-    let range = engine.range(session, from, until)?;
+    let range = engine.range(session, from, until, max_bytes)?;
+    let bytes = bytes_of(&range.frames);
     let head = row(session, range.head)?;
     // The first frame may start before the wanted record.
     let Some((first, ..)) = range.frames.first() else { return Err(ReadError::NoSuchSession(session)) };
     let first = *first;
     let (mut out, last) = walk(engine, bodies, session, first, range.frames)?;
     let end = out.last().map_or(first, |stored| stored.seq.next());
-    if end < until {
+    let is_full = bytes >= max_bytes && end > from;
+    if end < until && !is_full {
         // The frame that ends there is the session's last one.
         check_complete(session, head.as_ref(), end, last)?;
     }
     out.retain(|stored| stored.seq >= from);
-    Ok(out)
+    Ok((out, is_full || end >= until))
 }
 
 /// Returns the records of the frames, which start with record `from`, and the LSN of the last frame.

@@ -365,11 +365,11 @@ impl Tables for Redb {
     }
 
     /// Reads in one transaction, because opening a table costs more than reading a row.
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<RangeRows> {
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<RangeRows> {
         catch_panics("read", || {
             let txn = self.db.begin_read().map_err(store("begin to read"))?;
             let (head, inflight) = (session_row(&txn, HEAD, session)?, session_row(&txn, INFLIGHT, session)?);
-            let mut frames = Vec::new();
+            let (mut frames, mut bytes) = (Vec::new(), 0_u64);
             if let (Some(ev), Some(log)) = (table_in(&txn, EV_TABLE)?, table_in(&txn, LOG)?) {
                 let positions = |first, last| {
                     let keys = rows::ev_key(session, first)..=rows::ev_key(session, last);
@@ -381,7 +381,11 @@ impl Tables for Redb {
                     let (key, lsn) = row.map_err(store("scan"))?;
                     let frame = log.get(lsn.value()).map_err(store("read a row"))?;
                     let frame = frame.map(|frame| StoredFrame::Bytes(frame.value().to_vec()));
+                    bytes = bytes.saturating_add(frame.as_ref().map_or(0, StoredFrame::bytes));
                     frames.push((rows::ev_of(key.value()).1, Lsn(lsn.value()), frame));
+                    if bytes >= max_bytes {
+                        break;
+                    }
                 }
             }
             Ok(RangeRows { head, inflight, frames })

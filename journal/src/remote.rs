@@ -13,7 +13,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::codec::{self, Decoded};
-use crate::engine::{Engine, Group, Range, Result, ScanFlow, StoredFrame};
+use crate::engine::{Engine, Group, Range, Result, ScanFlow, StoredFrame, bytes_of};
 use crate::error::{EngineError, ReadError};
 use crate::frame::Frame;
 use crate::journal::Journal;
@@ -120,7 +120,7 @@ fn answer_read(engine: &dyn Engine, read: &Read) -> Result<Value> {
             failed.map_or_else(|| json(frames), Err)
         }
         Read::Positions { session } => json(engine.positions(session)?),
-        Read::Range { session, from, until } => json(to_ranged(engine.range(session, from, until)?)?),
+        Read::Range { session, from, until } => json(to_ranged(engine.range(session, from, until, u64::MAX)?)?),
         Read::AllPositions => list(|push| engine.all_positions(&mut |session, seq, lsn| push((session, seq, lsn)))),
         Read::Head { session } => json(engine.head(session).map(Ok).or_else(as_damage)?),
         Read::Heads => list(|push| engine.heads(&mut |key, found| push((key, found.map_err(damage))))),
@@ -337,7 +337,7 @@ where
         self.get(Read::Positions { session })
     }
 
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range> {
         let part = |from| self.get::<Ranged>(Read::Range { session, from, until });
         let mut last = part(from)?;
         let mut range = Range {
@@ -358,7 +358,8 @@ where
                 ));
             }
             range.frames.extend(new.into_iter().map(|(seq, lsn, frame)| (seq, lsn, frame.map(Sent::frame))));
-            let Some((next, ..)) = range.frames.last().filter(|_| last.more) else { return Ok(range) };
+            let is_complete = !last.more || bytes_of(&range.frames) >= max_bytes;
+            let Some((next, ..)) = range.frames.last().filter(|_| !is_complete) else { return Ok(range) };
             last = part(*next)?;
         }
     }

@@ -92,15 +92,20 @@ pub(crate) trait Tables: Sized + Send + Sync + 'static {
     }
 
     /// Implements [`Engine::range`]. The default reads row by row, which is cheap without a network.
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<RangeRows> {
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<RangeRows> {
         // Reads rows first: after a concurrent commit there can be more records than the rows name, but never fewer.
         let key = rows::session_key(session);
         let (head, inflight) = (self.get(Table::Head, &key)?, self.get(Table::Inflight, &key)?);
         let first = frame_before(self, session, from)?.map_or(from, |(seq, _)| seq);
         let last = from.max(Seq(until.0.saturating_sub(1)));
-        let mut frames = Vec::new();
+        let (mut frames, mut bytes) = (Vec::new(), 0_u64);
         for (seq, lsn) in frames_of(self, session, first, last)? {
-            frames.push((seq, lsn, self.get(Table::Log, &lsn.0.to_be_bytes())?.map(StoredFrame::Bytes)));
+            let frame = self.get(Table::Log, &lsn.0.to_be_bytes())?.map(StoredFrame::Bytes);
+            bytes = bytes.saturating_add(frame.as_ref().map_or(0, StoredFrame::bytes));
+            frames.push((seq, lsn, frame));
+            if bytes >= max_bytes {
+                break;
+            }
         }
         Ok(RangeRows { head, inflight, frames })
     }
@@ -235,8 +240,8 @@ impl<T: Tables> Engine for T {
         frames_of(self, session, Seq(0), Seq(u64::MAX))
     }
 
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
-        let RangeRows { head, inflight, frames } = Tables::range(self, session, from, until)?;
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range> {
+        let RangeRows { head, inflight, frames } = Tables::range(self, session, from, until, max_bytes)?;
         let key = rows::session_key(session);
         Ok(Range {
             head: head.map(|sealed| rows::unseal_json(Table::Head.name(), &key, &sealed)).transpose(),

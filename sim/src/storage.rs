@@ -60,8 +60,8 @@ impl<S: Storage> Engine for Simulated<S> {
         self.0.memory().positions(session)
     }
 
-    fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {
-        self.0.memory().range(session, from, until)
+    fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range> {
+        self.0.memory().range(session, from, until, max_bytes)
     }
 
     fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {

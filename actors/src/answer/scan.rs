@@ -10,6 +10,8 @@ use crate::values::ended::Ended;
 /// A search through the records in order, from the opening of the run in flight at the acceptance, or earlier.
 pub(super) struct Scan {
     input: InputId,
+    /// False to find only whether there is a result, without its texts.
+    keeps_texts: bool,
     accepted: bool,
     taken: Option<RunNo>,
     /// True if the input waits for a rest point instead of steering.
@@ -30,6 +32,7 @@ impl Scan {
     pub(super) fn new(input: InputId) -> Self {
         Self {
             input,
+            keeps_texts: true,
             accepted: false,
             taken: None,
             waits: false,
@@ -40,6 +43,10 @@ impl Scan {
             partial: JoinedText::default(),
             returning: None,
         }
+    }
+
+    pub(super) fn without_texts(self) -> Self {
+        Self { keeps_texts: false, ..self }
     }
 
     pub(super) fn is_taken(&self) -> bool {
@@ -92,7 +99,7 @@ impl Scan {
 
     fn on_answer(&mut self, answered: &TurnAnswered, seq: Seq) -> Option<Answered> {
         // These are the rules of the session's fold.
-        let text = answered.text.as_ref().filter(|text| !text.trim().is_empty());
+        let text = answered.text.as_ref().filter(|text| self.keeps_texts && !text.trim().is_empty());
         if text.is_none() && answered.calls.is_empty() && answered.stop == Stop::Length {
             self.answer = None;
         }
@@ -109,7 +116,9 @@ impl Scan {
             return None;
         }
         if !answered.calls.is_empty() {
-            self.returning = Some((answered.turn, seq, answered.calls.clone()));
+            if self.keeps_texts {
+                self.returning = Some((answered.turn, seq, answered.calls.clone()));
+            }
             return None;
         }
         let text = self.answer.as_ref().map(JoinedText::text).unwrap_or_default();

@@ -60,6 +60,25 @@ impl RunHandle {
         })
     }
 
+    /// Waits until the run may have ended, which [`RunHandle::try_ended`] tells. Does not read the journal.
+    /// # Errors
+    /// [`WaitError::Stopped`].
+    pub async fn changed(&self) -> Result<(), WaitError> {
+        let (SessionHandle { sessions, id, .. }, mut run) = (&self.session, self.no);
+        loop {
+            // Registered before the probe, so that an end in between is not missed.
+            let waiter = sessions.waiters.register(*id, run);
+            match self.session.probe().await.map_err(WaitError::Stopped)?.in_flight {
+                Some(at) if at == run => {
+                    return waiter.await.map(drop).map_err(|_| WaitError::Stopped(sessions.life.stopped()));
+                }
+                // The end of the earlier run shows whether this run opens.
+                Some(at) if at < run => run = at,
+                Some(_) | None => return Ok(()),
+            }
+        }
+    }
+
     async fn phase(&self) -> Result<RunPhase, WaitError> {
         let (SessionHandle { sessions, id, .. }, run) = (&self.session, self.no);
         let probed = self.session.probe().await.map_err(WaitError::Stopped)?;

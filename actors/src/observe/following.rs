@@ -12,7 +12,7 @@ use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
 
 use crate::life::Lifecycle;
-use crate::log::Log;
+use crate::log::{Log, PAGE_BYTES};
 use crate::observe::event::subscription::{Subscription, SubscriptionScope};
 use crate::observe::event::{Event, EventKind, Next, QueueEvents};
 use crate::observe::polling::Polled;
@@ -63,8 +63,6 @@ struct FollowingReader {
     root: SessionId,
     next: Seq,
     page: VecDeque<Stored>,
-    /// Number of records to read for the next page: fewer after large ones.
-    page_size: usize,
     queue: QueueEvents,
     /// True if `queue` has read the records before the first event.
     primed: bool,
@@ -92,7 +90,6 @@ impl Events {
             root,
             next: from.max(Seq(1)),
             page: VecDeque::new(),
-            page_size: PAGE_SIZE,
             queue: QueueEvents::default(),
             primed: false,
             derived: VecDeque::new(),
@@ -198,18 +195,18 @@ impl FollowingReader {
         if !self.primed {
             self.prime()?;
         }
-        let mut page = self.page(self.next, self.page_size)?;
+        let (mut page, more) = self.page(self.next, MAX_PAGE_BYTES)?;
         let (read, kept) = (page.len(), kept_records(&page));
-        self.behind = kept < read || read >= self.page_size;
-        self.page_size = if kept < read { kept } else { self.page_size }.saturating_mul(2).min(PAGE_SIZE);
+        self.behind = kept < read || more;
         page.truncate(kept);
         page.shrink_to_fit();
         self.page = page.into();
         Ok(())
     }
 
-    fn page(&self, from: Seq, count: usize) -> Result<Vec<Stored>, EventsError> {
-        self.log.journal.records_from(self.session, from, count).map_err(|error| match error {
+    /// Returns a page of records, and whether there may be more.
+    fn page(&self, from: Seq, max_bytes: u64) -> Result<(Vec<Stored>, bool), EventsError> {
+        self.log.journal.page_from(self.session, from, PAGE_SIZE, max_bytes).map_err(|error| match error {
             ReadError::Closed => EventsError::Stopped(self.life.stopped()),
             error @ (ReadError::NoSuchSession(_)
             | ReadError::Damaged { .. }
@@ -223,7 +220,7 @@ impl FollowingReader {
         let mut queue = QueueEvents::default();
         let mut from = Seq(1);
         while from < self.next {
-            let page = self.page(from, PAGE_SIZE)?;
+            let (page, _) = self.page(from, PAGE_BYTES)?;
             let Some(last) = page.last().map(|stored| stored.seq) else { break };
             for stored in page.iter().filter(|stored| stored.seq < self.next) {
                 queue.add(stored.seq, &stored.record);

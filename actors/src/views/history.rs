@@ -11,9 +11,10 @@ use subtend_session::record::{Park, Record, ToolCall};
 use subtend_session::usage::Usage;
 use subtend_session::values::parse_recorded;
 
+use crate::log::PAGE_BYTES;
 use crate::views::worked::{WorkClock, Worked};
 
-/// Number of records read from the journal at a time.
+/// Maximum number of records read from the journal at a time.
 const PAGE_SIZE: usize = 256;
 
 /// A summary of a session's journal.
@@ -157,7 +158,7 @@ pub(crate) fn walk<T>(
     mut take: impl FnMut(&Stored) -> Option<T>,
 ) -> Result<Option<T>, ReadError> {
     loop {
-        let page = journal.records_from(session, *next, PAGE_SIZE)?;
+        let page = journal.page_from(session, *next, PAGE_SIZE, PAGE_BYTES)?.0;
         if page.is_empty() {
             return Ok(None);
         }

@@ -317,10 +317,12 @@ pub(super) async fn switch(
         let Record::AlternativeSwitched { of, to, .. } = record else { return None };
         switch.of.is_none_or(|wanted| wanted == of.0).then_some((*of, *to))
     };
-    let (_alone, done) = since.find_or_lock(&host, handle.id(), switched).await?;
-    if let Some((of, to)) = done {
-        return Ok(Json(ActiveAlternative { of: of.0, to }));
-    }
-    let switched = handle.switch(switch.of.map(Seq), to).await?;
-    Ok(Json(ActiveAlternative { of: switched.of.0, to: switched.to }))
+    let choose = async |done: Option<(Seq, u32)>| {
+        if let Some((of, to)) = done {
+            return Ok(Json(ActiveAlternative { of: of.0, to }));
+        }
+        let switched = handle.switch(switch.of.map(Seq), to).await?;
+        Ok(Json(ActiveAlternative { of: switched.of.0, to: switched.to }))
+    };
+    since.run_once(&host, handle.id(), switched, choose).await
 }

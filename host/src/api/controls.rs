@@ -95,11 +95,17 @@ pub(super) async fn interrupt(
     _: NoKey,
 ) -> Result<Json<Controlled>, Problem> {
     let handle = host.session(&id).await?;
-    let (_alone, done) = since.find_or_lock(&host, handle.id(), run_interrupted_by).await?;
-    Controlled::of(match done {
-        Some(run) => Control::Done(run),
-        None => handle.interrupt().await?,
-    })
+    // Repeated without a position, it does the same to the run in flight.
+    if since.after.is_none() {
+        return Controlled::of(handle.interrupt().await?);
+    }
+    let interrupt = async |done| {
+        Ok(match done {
+            Some(run) => Control::Done(run),
+            None => handle.interrupt().await?,
+        })
+    };
+    Controlled::of(since.run_once(&host, handle.id(), run_interrupted_by, interrupt).await?)
 }
 
 /// Returns the run that a record interrupts: the record holds the run, or ends it as interrupted.
@@ -150,11 +156,13 @@ pub(super) async fn close(
 ) -> Result<StatusCode, Problem> {
     let handle = host.session(&id).await?;
     let closed = |record: &Record| matches!(record, Record::SessionClosed { .. }).then_some(());
-    let (_alone, done) = since.find_or_lock(&host, handle.id(), closed).await?;
-    if done.is_none() {
-        handle.close().await?;
-    }
-    Ok(StatusCode::NO_CONTENT)
+    let close = async |done: Option<()>| {
+        if done.is_none() {
+            handle.close().await?;
+        }
+        Ok(StatusCode::NO_CONTENT)
+    };
+    since.run_once(&host, handle.id(), closed, close).await
 }
 
 /// The run to roll back.
@@ -196,21 +204,21 @@ pub(super) async fn roll_back(
         wanted.is_none_or(|wanted| wanted == *run).then_some(*run)
     };
     let shown = what.files.as_deref().map(parse_digest).transpose()?;
-    let since = if shown.is_some() { Since::default() } else { since };
-    let (_alone, done) = since.find_or_lock(&host, handle.id(), rolled_back).await?;
-    let before = async { checkpoints::rolled_back(host.runtime().journal(), handle.id()) };
-    let before = host.reads().read_session(before).await??;
-    let (run, files) = match shown {
-        Some(shown) => {
-            let (run, restored) = host.reads().read_session(handle.roll_back_files(wanted, shown)).await??;
-            (run, restored.files)
-        }
-        None => match done {
-            Some(run) => (run, Vec::new()),
-            None => (handle.roll_back(wanted).await?, Vec::new()),
-        },
+    let mut since = if shown.is_some() { Since::default() } else { since };
+    let roll_back = async {
+        let done = since.find_later(&host, handle.id(), &rolled_back).await?;
+        let before = checkpoints::rolled_back(host.runtime().journal(), handle.id())?;
+        let (run, files) = match (shown, done) {
+            (Some(shown), _) => {
+                let (run, restored) = handle.roll_back_files(wanted, shown).await?;
+                (run, restored.files)
+            }
+            (None, Some(run)) => (run, Vec::new()),
+            (None, None) => (handle.roll_back(wanted).await?, Vec::new()),
+        };
+        Ok(Json(RolledBack { run: run.0, already_rolled_back: files.is_empty() && before.contains(&run), files }))
     };
-    Ok(Json(RolledBack { run: run.0, already_rolled_back: files.is_empty() && before.contains(&run), files }))
+    host.serialize_commands(handle.id(), roll_back).await?
 }
 
 /// The size of a compaction: hidden messages, and tokens before and after.
@@ -249,11 +257,13 @@ pub(super) async fn undo_compaction(
 ) -> Result<StatusCode, Problem> {
     let handle = host.session(&id).await?;
     let undone = |record: &Record| matches!(record, Record::CompactionUndone { .. }).then_some(());
-    let (_alone, done) = since.find_or_lock(&host, handle.id(), undone).await?;
-    if done.is_none() {
-        handle.undo_compaction().await?;
-    }
-    Ok(StatusCode::NO_CONTENT)
+    let undo = async |done: Option<()>| {
+        if done.is_none() {
+            handle.undo_compaction().await?;
+        }
+        Ok(StatusCode::NO_CONTENT)
+    };
+    since.run_once(&host, handle.id(), undone, undo).await
 }
 
 /// Options of a summary.

@@ -294,7 +294,7 @@ pub(super) async fn answer(
         .map_err(|_| Problem::malformed(format!("input {input}: give its id, a UUID", input = quote(&input))))?;
     let receipt = host.reads().read_session(handle.receipt(input)).await??;
     let run = receipt.run.0;
-    Ok(Json(match waiting.wait_until(&host, receipt.answer(), || receipt.try_answer()).await? {
+    Ok(Json(match waiting.wait_until(&host, receipt.wait()).await? {
         None => InputAnswer { input, answered: false, text: None, run, turn: None },
         Some(of) => {
             InputAnswer { input, answered: true, text: Some(of.text.to_string()), run: of.run.0, turn: Some(of.turn.0) }

@@ -201,7 +201,7 @@ pub(super) async fn get(
     let handle = session_of(&host, &id).await?;
     if let Some(run) = handle.current_run().await? {
         // The result of the wait is ignored, because the row contains the outcome.
-        drop(waiting.wait_for(&host, run.ended()).await);
+        drop(waiting.wait_until(&host, run).await);
     }
     Ok(Json(row(&host, handle.id()).await?))
 }

@@ -4,15 +4,53 @@ use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use subtend_actors::{AnswerError, AnswerWait, Answered, Ended, RunHandle, WaitError};
 use utoipa::IntoParams;
 
 use crate::host::Host;
 use crate::problem::Problem;
-use crate::reads;
 
 const DEFAULT_WAIT: Duration = Duration::from_secs(300);
 /// Maximum time limit of a wait; clients repeat the request to wait longer.
 const MAX_WAIT: Duration = Duration::from_secs(600);
+
+/// Something to wait for. Between its reads a wait holds no records.
+pub(super) trait Awaited: Send {
+    type Found: Send;
+    type Error: Send;
+
+    /// Reads whether it has happened. Needs a permit.
+    fn read(&mut self) -> impl Future<Output = Result<Option<Self::Found>, Self::Error>> + Send;
+
+    /// Waits until another read may find it. Reads no records.
+    fn changed(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+impl Awaited for AnswerWait<'_> {
+    type Error = AnswerError;
+    type Found = Answered;
+
+    fn read(&mut self) -> impl Future<Output = Result<Option<Answered>, AnswerError>> + Send {
+        AnswerWait::read(self)
+    }
+
+    fn changed(&mut self) -> impl Future<Output = Result<(), AnswerError>> + Send {
+        AnswerWait::changed(self)
+    }
+}
+
+impl Awaited for RunHandle {
+    type Error = WaitError;
+    type Found = Ended;
+
+    fn read(&mut self) -> impl Future<Output = Result<Option<Ended>, WaitError>> + Send {
+        self.try_ended()
+    }
+
+    fn changed(&mut self) -> impl Future<Output = Result<(), WaitError>> + Send {
+        RunHandle::changed(self)
+    }
+}
 
 /// Options of a wait.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
@@ -38,28 +76,30 @@ fn timeout<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> 
 }
 
 impl WaitQuery {
-    /// Waits for `end` until the time limit or the end of the host. Checks `yet` before and after the wait: the last
-    /// check catches a run that ends together with its foreground host. Each check needs a permit for reads.
-    pub(super) async fn wait_until<T: Send, E: Send, F>(
-        self,
-        host: &Host,
-        end: impl Future<Output = Result<T, E>> + Send,
-        yet: impl Fn() -> F,
-    ) -> Result<Option<T>, Problem>
+    /// Waits for `of` until the time limit or the end of the host. Each read needs a permit. The last read catches a run
+    /// that ends together with its foreground host.
+    pub(super) async fn wait_until<W: Awaited>(self, host: &Host, mut of: W) -> Result<Option<W::Found>, Problem>
     where
-        F: Future<Output = Result<Option<T>, E>> + Send,
-        Problem: From<E>,
+        Problem: From<W::Error>,
     {
-        if let Some(ended) = host.reads().read_session(yet()).await?? {
-            return Ok(Some(ended));
+        if let Some(found) = host.reads().read_session(of.read()).await?? {
+            return Ok(Some(found));
         }
         if !self.wait {
             return Ok(None);
         }
-        if let Some(ended) = self.wait_for(host, reads::to_end(end)).await {
-            return Ok(Some(ended?));
+        let found = async {
+            loop {
+                of.changed().await?;
+                if let Some(found) = host.reads().read_for_stream(of.read()).await? {
+                    return Ok::<_, W::Error>(found);
+                }
+            }
+        };
+        if let Some(found) = self.wait_for(host, found).await {
+            return Ok(Some(found?));
         }
-        Ok(host.reads().read_session(yet()).await??)
+        Ok(host.reads().read_session(of.read()).await??)
     }
 
     /// Waits for `end` within the time limit. Returns `None` after the time limit, or if the host ends.
@@ -79,17 +119,20 @@ impl WaitQuery {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use axum::http::Request;
     use serde_json::json;
     use subtend_actors::{OpenOptions, Runtime};
     use subtend_session::ids::SessionId;
+    use tokio::sync::Notify;
+    use tokio::time::timeout;
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::HostOptions;
+    use crate::{HostOptions, reads};
 
     async fn host() -> Host {
         let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
@@ -97,7 +140,37 @@ mod tests {
         Host::new(runtime, HostOptions::default())
     }
 
-    fn outcome(result: Result<Option<u8>, Problem>) -> Result<Option<u8>, (u16, &'static str)> {
+    /// Found by a read; each change is immediate, or never comes.
+    #[derive(Default)]
+    struct Steps {
+        reads: u32,
+        found_by: u32,
+        never_changes: bool,
+        awaits_change: Arc<Notify>,
+        without_permit: Arc<AtomicU32>,
+    }
+
+    impl Awaited for Steps {
+        type Error = Problem;
+        type Found = u32;
+
+        async fn read(&mut self) -> Result<Option<u32>, Problem> {
+            self.reads += 1;
+            self.without_permit.fetch_add(u32::from(!reads::holds_permit()), Ordering::Relaxed);
+            Ok((self.reads == self.found_by).then_some(self.reads))
+        }
+
+        async fn changed(&mut self) -> Result<(), Problem> {
+            self.awaits_change.notify_one();
+            if self.never_changes { std::future::pending().await } else { Ok(()) }
+        }
+    }
+
+    fn found_by(found_by: u32) -> Steps {
+        Steps { found_by, ..Steps::default() }
+    }
+
+    fn outcome(result: Result<Option<u32>, Problem>) -> Result<Option<u32>, (u16, &'static str)> {
         result.map_err(|problem| (problem.status, problem.code))
     }
 
@@ -107,27 +180,36 @@ mod tests {
         let host = host().await;
         tokio::time::pause();
         let waiting = WaitQuery { wait: true, timeout: Some(1_000) };
-        let ended = || async { Ok::<_, Problem>(Some(1)) };
-        let never = std::future::pending::<Result<u8, Problem>>;
         let all = host.reads().hold_all_session_permits().await;
-        assert_eq!(outcome(waiting.wait_until(&host, never(), ended).await), Err((503, "busy")));
+        assert_eq!(outcome(waiting.wait_until(&host, found_by(1)).await), Err((503, "busy")));
         drop(all);
-        assert_eq!(outcome(waiting.wait_until(&host, never(), ended).await), Ok(Some(1)));
+        assert_eq!(outcome(waiting.wait_until(&host, found_by(1)).await), Ok(Some(1)));
 
-        for (is_taken, expected) in [(true, Err((503, "busy"))), (false, Ok(Some(1)))] {
-            let (taken, was_read) = (OnceLock::new(), AtomicBool::new(false));
-            let end = async {
-                if is_taken {
-                    drop(taken.set(host.reads().hold_all_session_permits().await));
-                }
-                std::future::pending().await
+        for (is_taken, expected) in [(true, Err((503, "busy"))), (false, Ok(Some(2)))] {
+            let steps = Steps { never_changes: true, ..found_by(2) };
+            let waits = Arc::clone(&steps.awaits_change);
+            let taken = async {
+                waits.notified().await;
+                if is_taken { Some(host.reads().hold_all_session_permits().await) } else { None }
             };
-            let yet = || {
-                let is_second = was_read.swap(true, Ordering::Relaxed);
-                async move { Ok::<_, Problem>(is_second.then_some(1)) }
-            };
-            assert_eq!(outcome(waiting.wait_until(&host, end, yet).await), expected, "{is_taken}");
+            let (found, _all) = tokio::join!(waiting.wait_until(&host, steps), taken);
+            assert_eq!(outcome(found), expected, "{is_taken}");
         }
+    }
+
+    /// Attack: many requests wait for one input, and each new record wakes all of them. The control: a read without a
+    /// permit is counted as such.
+    #[tokio::test]
+    async fn woken_waits_read_with_permits() {
+        let host = host().await;
+        let mut steps = found_by(2);
+        let without_permit = Arc::clone(&steps.without_permit);
+        drop(steps.read().await);
+        assert_eq!(without_permit.swap(0, Ordering::Relaxed), 1, "control");
+        let waiting = WaitQuery { wait: true, timeout: Some(60_000) };
+        steps.found_by = 9;
+        assert_eq!(outcome(waiting.wait_until(&host, steps).await), Ok(Some(9)));
+        assert_eq!(without_permit.load(Ordering::Relaxed), 0);
     }
 
     /// Commands do not hold a permit throughout, because some wait. The controls: a merge of metadata reads no records, and an id names its
@@ -159,6 +241,35 @@ mod tests {
         }
         assert_eq!(found, [503, 503, 503, 503, 503, 404, 200]);
         drop(all);
+    }
+
+    /// Attack: a token uses up its permits, so that its commands must wait for one. The control: with a permit, a
+    /// command waits for the lock.
+    #[tokio::test]
+    async fn command_without_a_permit_holds_no_lock() {
+        let host = host().await;
+        let (session, _) = host.open(OpenOptions::agent("general")).await.expect("a session");
+        tokio::time::pause();
+        let (id, second) = (session.id(), Duration::from_secs(1));
+        let request = |path: &str, body: &'static str| {
+            let request = Request::post(format!("/v1/sessions/{id}/{path}")).header("content-type", "application/json");
+            host.router().oneshot(request.body(axum::body::Body::from(body)).expect("a request"))
+        };
+        for (path, body) in [("rollback", "{}"), ("switch?after=1", r#"{"to": "next"}"#), ("interrupt?after=1", "")] {
+            let all = host.reads().hold_all_session_permits().await;
+            let mut waiting = pin!(request(path, body));
+            timeout(second, &mut waiting).await.expect_err("no permit");
+            drop(timeout(second, host.lock_session(id)).await.expect("no request holds the lock"));
+            drop(all);
+            let locked = host.lock_session(id).await;
+            timeout(second, &mut waiting).await.expect_err("control: the lock is held");
+            drop(locked);
+            assert!(waiting.await.expect("infallible").status().as_u16() != 503);
+        }
+        // An interrupt that repeats no other needs neither.
+        let (_all, _locked) = (host.reads().hold_all_session_permits().await, host.lock_session(id).await);
+        let done = timeout(second, request("interrupt", "")).await.expect("it waits for nothing");
+        assert_eq!(done.expect("infallible").status().as_u16(), 404);
     }
 
     /// A request that may wait does not hold a permit throughout; its handler gets one for each read. The control: with

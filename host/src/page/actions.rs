@@ -122,7 +122,6 @@ pub(super) async fn interrupt(
     FormBody(ShownRun { run }): FormBody<ShownRun>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let _guard = host.serialize_commands(handle.id()).await;
     if host.runtime().journal().inflight_of(handle.id())?.is_none_or(|row| row.run != run) {
         let ended = Problem::conflict("run_ended", format!("run {run} is not in flight any more"));
         return Ok(answer(&headers, &session_of(handle.id()), Err(ended)));
@@ -263,15 +262,17 @@ pub(super) async fn undo_compaction(
     FormBody(form): FormBody<ShownHistory>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let _guard = host.serialize_commands(handle.id()).await;
-    let revision = async { host.runtime().journal().records(handle.id()).map(|all| transcript::last_revision(&all)) };
-    let result = if host.reads().read_session(revision).await?? == Some(Seq(form.revised)) {
+    let undo = async {
+        let revision = transcript::last_revision(&host.runtime().journal().records(handle.id())?);
+        if revision != Some(Seq(form.revised)) {
+            let changed = "after the page was shown, other messages became visible to models: check them again";
+            return Ok(Err(Problem::conflict("refused", changed)));
+        }
         let text = "The last compaction is undone.".to_owned();
-        handle.undo_compaction().await.map(|()| ActionResult(text)).map_err(Problem::from)
-    } else {
-        let changed = "after the page was shown, other messages became visible to models: check them again";
-        Err(Problem::conflict("refused", changed))
+        let undone = handle.undo_compaction().await.map(|()| ActionResult(text)).map_err(Problem::from);
+        Ok::<_, Problem>(undone)
     };
+    let result = host.serialize_commands(handle.id(), undo).await??;
     Ok(answer(&headers, &session_of(handle.id()), result))
 }
 

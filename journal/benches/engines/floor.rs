@@ -77,7 +77,7 @@ impl Engine for Floor {
         Ok(Vec::new())
     }
 
-    fn range(&self, _: SessionId, _: Seq, _: Seq) -> Result<Range> {
+    fn range(&self, _: SessionId, _: Seq, _: Seq, _: u64) -> Result<Range> {
         Ok(Range { head: Ok(None), inflight: Ok(None), frames: Vec::new() })
     }
 

@@ -142,7 +142,7 @@ impl Survey<'_> {
 
     /// Returns the root from the session's first record.
     fn root_from_first_record(&self, session: SessionId) -> Option<SessionId> {
-        let (_, _, kept) = self.engine.range(session, Seq(1), Seq(2)).ok()?.frames.into_iter().next()?;
+        let (_, _, kept) = self.engine.range(session, Seq(1), Seq(2), 1).ok()?.frames.into_iter().next()?;
         let frame = read::open_frame(kept?).ok()?;
         match frame.records.first() {
             Some(Record::SessionCreated(created)) if frame.session == session => Some(created.place.root(session)),

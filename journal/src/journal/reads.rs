@@ -38,8 +38,13 @@ impl Journal {
     /// completeness. For display only: never resume from them.
     pub fn salvage(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        let (out, _) =
-            walk(&*engine, &self.shared().bodies, session, Seq(1), engine.range(session, Seq(1), END)?.frames)?;
+        let (out, _) = walk(
+            &*engine,
+            &self.shared().bodies,
+            session,
+            Seq(1),
+            engine.range(session, Seq(1), END, u64::MAX)?.frames,
+        )?;
         if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
     }
 
@@ -50,7 +55,20 @@ impl Journal {
     /// behind the last record.
     pub fn records_from(&self, session: SessionId, from: Seq, count: usize) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        page(&*engine, &self.shared().bodies, session, from.max(Seq(1)), count.max(1))
+        Ok(page(&*engine, &self.shared().bodies, session, from.max(Seq(1)), count.max(1), u64::MAX)?.0)
+    }
+
+    /// Returns records as [`Journal::records_from`] does, but of no further frame after `max_bytes`, and whether there may
+    /// be more. A page is empty only behind the last record.
+    pub fn page_from(
+        &self,
+        session: SessionId,
+        from: Seq,
+        count: usize,
+        max_bytes: u64,
+    ) -> Result<(Vec<Stored>, bool), ReadError> {
+        let engine = self.shared().engine()?;
+        page(&*engine, &self.shared().bodies, session, from.max(Seq(1)), count.max(1), max_bytes.max(1))
     }
 
     /// Returns the frame at `lsn`; `None` where only rows changed or no frame exists.
@@ -107,7 +125,7 @@ impl Journal {
     pub fn bytes_of(&self, session: SessionId) -> Result<u64, ReadError> {
         let engine = self.shared().engine()?;
         let mut bytes = 0_u64;
-        for (_, _, frame) in engine.range(session, Seq(1), END)?.frames {
+        for (_, _, frame) in engine.range(session, Seq(1), END, u64::MAX)?.frames {
             if let Some(StoredFrame::Bytes(frame)) = frame {
                 bytes = bytes.saturating_add(frame.len() as u64);
             }

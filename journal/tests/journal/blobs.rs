@@ -65,6 +65,10 @@ async fn body_above_the_limit_is_read_back_like_any_other(kind: Kind) {
         assert_eq!(records(&journal, writer.id).as_ref(), Ok(&writer.records));
         let page = journal.records_from(writer.id, subtend_session::ids::Seq(5), 1).unwrap();
         assert_eq!(page.into_iter().map(|stored| stored.record).collect::<Vec<_>>(), writer.records[4..]);
+        // A page counts the bytes of files.
+        let most = sizes(kind).0 as u64 * 2;
+        let (page, more) = journal.page_from(writer.id, subtend_session::ids::Seq(1), 100, most).unwrap();
+        assert_eq!((page.len(), more), (writer.records.len(), true));
     }
     let (session, frame) = journal.frame_at(Lsn(3)).unwrap().unwrap();
     assert_eq!((session, &frame[0].record), (id(1), &writers[0].records[4]));

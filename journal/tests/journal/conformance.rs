@@ -56,6 +56,19 @@ fn read_in_pages(journal: &Journal, session: SessionId, most: usize) -> Vec<Stor
     }
 }
 
+/// Returns the number of records of each page, and all records.
+fn read_by_bytes(journal: &Journal, session: SessionId, max_bytes: u64) -> (Vec<usize>, Vec<Stored>) {
+    let (mut sizes, mut all, mut more) = (Vec::new(), Vec::<Stored>::new(), true);
+    while more {
+        let from = all.last().map_or(Seq(1), |stored| stored.seq.next());
+        let page;
+        (page, more) = journal.page_from(session, from, 100, max_bytes).unwrap();
+        sizes.extend((!page.is_empty()).then_some(page.len()));
+        all.extend(page);
+    }
+    (sizes, all)
+}
+
 async fn appended_records_are_read_back_before_and_after_reopening(store: Store) {
     let journal = store.open();
     let mut family = family(&journal, 10, true);
@@ -77,6 +90,9 @@ async fn appended_records_are_read_back_before_and_after_reopening(store: Store)
         for most in 1..12 {
             assert_eq!(read_in_pages(&journal, root.id, most), stored(root), "{round}: pages of {most}");
         }
+        assert_eq!(read_by_bytes(&journal, root.id, u64::MAX), (vec![10], stored(root)), "{round}");
+        assert_eq!(read_by_bytes(&journal, root.id, 1), (vec![2, 4, 1, 2, 1], stored(root)), "{round}: a frame a page");
+        assert_eq!(journal.page_from(root.id, Seq(11), 100, 1).unwrap(), (vec![], false));
         assert_eq!(journal.records_from(root.id, Seq(4), 100).unwrap(), stored(root).split_off(3));
         assert_eq!(journal.records_from(root.id, Seq(11), 100).unwrap(), vec![]);
         assert_eq!(journal.frame_at(Lsn(5)).unwrap(), Some((child.id, stored(child).split_off(0)[..3].to_vec())));

@@ -44,10 +44,14 @@ fn ended(run: u32, outcome: &str, more: &Value) -> Value {
 }
 
 fn scan(records: &[Value]) -> Option<Result<Answered, AnswerError>> {
-    let mut scan = Scan::new(INPUT);
+    // A search without texts ends at the same record.
+    let (mut scan, mut bare) = (Scan::new(INPUT), Scan::new(INPUT).without_texts());
     let read = |(record, seq): (&Value, u64)| {
         let record = serde_json::from_value(record.clone()).expect("a record");
-        scan.read(&Stored { seq: Seq(seq), at_ms: 0, epoch: Epoch(1), record })
+        let stored = Stored { seq: Seq(seq), at_ms: 0, epoch: Epoch(1), record };
+        let (found, ends) = (scan.read(&stored), bare.read(&stored).is_some());
+        assert_eq!((found.is_some(), bare.last()), (ends, None), "record {seq}");
+        found
     };
     records.iter().zip(1..).find_map(read)
 }
