@@ -184,6 +184,9 @@ document.addEventListener("htmx:finally:request", (event) => {
   setTimeout(() => htmx.ajax("GET", stream, { source: sourceElement }), 3000);
 });
 
+// When the view last scrolled without the user.
+let scrolledAt = -Infinity;
+
 // Keeps the end in view while an answer grows, if the user has scrolled to the end.
 let atEnd = false;
 const page = document.documentElement;
@@ -191,30 +194,50 @@ document.addEventListener("htmx:sse:before:message", () => {
   atEnd = window.scrollY > 0 && window.innerHeight + window.scrollY >= page.scrollHeight - 100;
 });
 document.addEventListener("htmx:sse:after:message", () => {
-  if (atEnd && document.getElementById("streaming")) window.scrollTo({ top: page.scrollHeight, behavior: "instant" });
+  if (!atEnd || !document.getElementById("streaming")) return;
+  window.scrollTo({ top: page.scrollHeight, behavior: "instant" });
+  scrolledAt = performance.now();
 });
 
-// Ignores a click on an approval that has just moved: the click was meant for another one.
-const asked = new Map();
-document.addEventListener("htmx:sse:before:message", () => {
-  for (const ask of document.querySelectorAll(".ask")) {
-    asked.set(ask.id, { place: ask.querySelector("form").getBoundingClientRect(), at: performance.now() });
+// A click answers a call only where its card has been for a second: after a change, it was meant for another one.
+let places = new Map();
+let height = 0;
+function noteCards() {
+  const now = performance.now();
+  // The browser scrolls when a page becomes too short.
+  const isAtEnd = window.scrollY > 0 && window.scrollY + window.innerHeight >= page.scrollHeight - 1;
+  if (page.scrollHeight < height && isAtEnd) scrolledAt = now;
+  height = page.scrollHeight;
+  const next = new Map();
+  for (const card of document.querySelectorAll("article[data-ask]")) {
+    const form = card.querySelector(":scope > form").getBoundingClientRect();
+    const [left, top] = [form.left + window.scrollX, form.top + window.scrollY];
+    const before = places.get(card.id);
+    const hasStayed = before && Math.abs(before.left - left) < 1 && Math.abs(before.top - top) < 1;
+    next.set(card.id, hasStayed ? before : { left, top, since: now });
   }
-});
-const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  places = next;
+}
+document.addEventListener("DOMContentLoaded", noteCards);
+setInterval(noteCards, 100);
+function isInPlace(card) {
+  noteCards();
+  const since = Math.max(places.get(card.id).since, scrolledAt);
+  return performance.now() - since >= 1000;
+}
 document.addEventListener(
   "click",
   (event) => {
-    const button = event.target.closest(".ask button");
-    if (!button) return;
-    const place = button.getBoundingClientRect();
-    for (const [id, before] of asked) {
-      if (document.getElementById(id)) continue;
-      if (performance.now() - before.at >= 1000) asked.delete(id);
-      else if (overlap(place, before.place)) {
+    const card = event.target.closest("article[data-ask]");
+    if (!card || !event.target.closest("button")) return;
+    let answers = false;
+    try {
+      answers = isInPlace(card);
+    } finally {
+      if (!answers) {
         event.preventDefault();
         event.stopImmediatePropagation();
-        return say("This call has just moved here: read it, then answer it.");
+        say("This call has just moved here: read it, then answer it.");
       }
     }
   },
@@ -224,7 +247,7 @@ document.addEventListener(
 document.addEventListener("htmx:after:request", (event) => {
   const { sourceElement, response } = event.detail.ctx;
   if (response.status >= 400) return;
-  for (const button of sourceElement.closest(".ask")?.querySelectorAll("button") ?? []) button.disabled = true;
+  for (const button of sourceElement.closest("article[data-ask]")?.querySelectorAll("button") ?? []) button.disabled = true;
 });
 
 // Clears the form of an accepted input, unless the user has typed more meanwhile.

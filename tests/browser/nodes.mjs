@@ -67,9 +67,10 @@ try {
   await page.locator(".ask").nth(1).waitFor();
   await badge(2);
   await accessible("approvals");
-  // The last card first: the page ignores a click on a card that has just moved.
   for (const id of [asked, asks]) {
     const card = page.locator(`.ask[id^="ask-${id}"]`);
+    // A card answers to clicks after a second in its place.
+    await page.waitForTimeout(1_300);
     await card.getByRole("button", { name: "Approve once" }).click();
     await card.waitFor({ state: "detached" });
   }

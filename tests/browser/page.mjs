@@ -139,6 +139,9 @@ async function open(text, fields = {}, agent = "general") {
   return page.url();
 }
 
+/// Waits until the cards of approvals answer to clicks: after a second in their places.
+const inPlace = () => page.waitForTimeout(1_300);
+
 let checks = 0;
 const failures = [];
 async function check(name, what) {
@@ -251,6 +254,7 @@ async function all() {
     await page.goto(`http://${address}/approvals`);
     assert.equal(await page.locator(".entry.ask").count(), 1);
     await accessible("approvals");
+    await inPlace();
     await page.getByRole("button", { name: "Approve once" }).click();
     await page.locator("#said", { hasText: "Approved once." }).waitFor();
     await page.waitForFunction(() => document.querySelectorAll(".entry.ask").length === 0);
@@ -270,6 +274,7 @@ async function all() {
     assert.equal(cut, 0);
     await page.goto(`http://${address}/approvals`);
     await cards.nth(1).waitFor();
+    await inPlace();
     await page.evaluate(() => document.querySelectorAll(".ask button.main").forEach((button) => button.click()));
     await page.waitForFunction(() => document.querySelectorAll(".entry.ask").length === 0);
     await page.goto(session);
@@ -280,6 +285,7 @@ async function all() {
     const session = await open("Run two short ones");
     await page.goto(`http://${address}/approvals`);
     await page.locator(".entry.ask").nth(1).waitFor();
+    await inPlace();
     // Clicks the same place as soon as the second call has moved there.
     const under = await page.evaluate(() => new Promise((done) => {
       const first = document.querySelector(".ask button.main");
@@ -297,11 +303,34 @@ async function all() {
     await page.locator("#said", { hasText: "This call has just moved here: read it, then answer it." }).waitFor();
     assert.match(await page.locator(".ask pre").innerText(), /echo two/);
     await page.reload();
+    await inPlace();
     await page.getByRole("button", { name: "Deny" }).click();
     await page.locator("#said", { hasText: "Denied." }).waitFor();
     await page.goto(session);
     await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
     assert.deepEqual(await page.locator("#entries .call > summary .state").allInnerTexts(), ["ok", "denied"]);
+  });
+  // The control is the check before: a card that stays in its place is answered.
+  await check("click on a card that has just appeared or moved answers nothing", async () => {
+    const session = await open("Run after an answer");
+    const card = page.locator("article[data-ask]");
+    await card.waitFor();
+    // The answer before the call names classes of the page.
+    assert.deepEqual(await page.locator("#entries .md pre code").evaluateAll((codes) => codes.map((code) => code.className)), ["", ""]);
+    const moved = page.locator("#said", { hasText: "This call has just moved here: read it, then answer it." });
+    const deny = () => document.querySelector("[data-ask] button.danger").click();
+    await page.reload();
+    await card.waitFor();
+    await page.evaluate(deny);
+    await moved.waitFor();
+    await inPlace();
+    await page.evaluate(`document.querySelector("#entries").append("More above"); (${deny})()`);
+    await moved.waitFor();
+    await inPlace();
+    // A scroll of the user moves no card.
+    await page.evaluate(`window.scrollTo(0, 0); (${deny})()`);
+    await page.locator("#said", { hasText: "Denied." }).waitFor();
+    assert.equal(page.url(), session);
   });
   await check("refusal within the page is its text", async () => {
     const id = await untitled();
@@ -464,6 +493,7 @@ async function all() {
   await check("shell command is denied", async () => {
     await open("Run the command once more");
     await page.locator(".entry.ask").waitFor();
+    await inPlace();
     await page.getByRole("button", { name: "Deny" }).click();
     await page.locator("#said", { hasText: "Denied." }).waitFor();
     await page.locator("#entries .ended, #head .state", { hasText: "completed" }).first().waitFor();

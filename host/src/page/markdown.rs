@@ -122,8 +122,11 @@ fn item_text(line: &str) -> Option<&str> {
 fn harmless(event: Event<'_>) -> Event<'_> {
     match event {
         Event::Html(raw) | Event::InlineHtml(raw) => Event::Text(raw),
-        Event::Start(Tag::Link { dest_url, title, .. } | Tag::Image { dest_url, title, .. }) => {
-            Event::Start(Tag::Link { link_type: LinkType::Inline, dest_url, title, id: "".into() })
+        // The target of a link is the only text that reaches an attribute. A language would become a class.
+        Event::Start(Tag::CodeBlock(_)) => Event::Start(Tag::CodeBlock(CodeBlockKind::Indented)),
+        Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+            let link_type = LinkType::Inline;
+            Event::Start(Tag::Link { link_type, dest_url, title: "".into(), id: "".into() })
         }
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
         // The page uses the first two levels of headings itself.
@@ -179,6 +182,21 @@ mod tests {
         let mut bare = String::new();
         html::push_html(&mut bare, Parser::new(text));
         assert!(bare.contains("<script>") && bare.contains("<img src=x"), "{bare}");
+    }
+
+    /// Attack: classes and ids that scripts and styles of the page select. The control: without the filter, a language
+    /// adds one.
+    #[test]
+    fn model_text_reaches_no_attribute_but_targets() {
+        let fences = "```x\task\na\n```\n\n~~~ y\u{c}skip\nb\n~~~\n\n# c {#approvals .ask onclick=x}\n\n";
+        let links = "[d](https://x.y/ \"ask\") ![e](https://x.y/ 'skip')\n\n1. f\n";
+        let expected = "<pre><code>a\n</code></pre>\n<pre><code>b\n</code></pre>\n\
+            <h3>c {#approvals .ask onclick=x}</h3>\n\
+            <p><a href=\"https://x.y/\">d</a> <a href=\"https://x.y/\">e</a></p>\n<ol>\n<li>f</li>\n</ol>\n";
+        assert_eq!(render(&format!("{fences}{links}")), expected);
+        let mut bare = String::new();
+        html::push_html(&mut bare, Parser::new(fences));
+        assert!(bare.contains("class=\"language-x\task\""), "{bare}");
     }
 
     #[test]
@@ -322,6 +340,6 @@ mod tests {
 
     #[test]
     fn incomplete_markdown_is_rendered() {
-        assert_eq!(render("a\n\n```rs\nfn "), "<p>a</p>\n<pre><code class=\"language-rs\">fn </code></pre>\n");
+        assert_eq!(render("a\n\n```rs\nfn "), "<p>a</p>\n<pre><code>fn </code></pre>\n");
     }
 }
