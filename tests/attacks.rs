@@ -24,6 +24,8 @@ mod ids;
 mod imported_bounds;
 mod imported_names;
 mod imported_sessions;
+#[cfg(unix)]
+mod imported_views;
 mod imports;
 mod inheritance;
 mod instructions;

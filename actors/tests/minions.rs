@@ -347,7 +347,7 @@ async fn transcript_reads_a_continued_minion_once() {
         seconds(60).await;
         let read = |newest| {
             let before = faults.ranges();
-            let reading = TranscriptReading { nests: true, newest, ..TranscriptReading::default() };
+            let reading = TranscriptReading { nests: Some(1), newest, ..TranscriptReading::default() };
             let transcript = Transcript::read(&journal, session.id(), reading).expect("read");
             (transcript, faults.ranges() - before)
         };

@@ -70,20 +70,33 @@ pub(crate) fn page(
     max_bytes: u64,
 ) -> Result<(Vec<Stored>, bool), ReadError> {
     let until = Seq(from.0.saturating_add(count as u64));
+    let (mut out, has_more) = frames(engine, bodies, session, (from, until), max_bytes)?;
+    out.retain(|stored| stored.seq >= from);
+    Ok((out, has_more))
+}
+
+/// Returns the records of the whole frames from the one with record `from` to the last one that starts before `until`,
+/// and whether there may be more.
+pub(crate) fn frames(
+    engine: &dyn Engine,
+    bodies: &Bodies,
+    session: SessionId,
+    (from, until): (Seq, Seq),
+    max_bytes: u64,
+) -> Result<(Vec<Stored>, bool), ReadError> {
     let range = engine.range(session, from, until, max_bytes)?;
     let bytes = bytes_of(&range.frames);
     let head = row(session, range.head)?;
     // The first frame may start before the wanted record.
     let Some((first, ..)) = range.frames.first() else { return Err(ReadError::NoSuchSession(session)) };
     let first = *first;
-    let (mut out, last) = walk(engine, bodies, session, first, range.frames)?;
+    let (out, last) = walk(engine, bodies, session, first, range.frames)?;
     let end = out.last().map_or(first, |stored| stored.seq.next());
     let is_full = bytes >= max_bytes && end > from;
     if end < until && !is_full {
         // The frame that ends there is the session's last one.
         check_complete(session, head.as_ref(), end, last)?;
     }
-    out.retain(|stored| stored.seq >= from);
     Ok((out, is_full || end >= until))
 }
 

@@ -2,7 +2,7 @@ use std::io::Write as _;
 
 use serde::Serialize;
 use subtend_actors::UnrecordedWrite;
-use subtend_actors::transcript::{Transcript, TranscriptError, TranscriptReading};
+use subtend_actors::transcript::{MAX_NESTED_LEVELS, Transcript, TranscriptError, TranscriptReading};
 
 use super::checkpoints;
 use super::data::StoreArgs;
@@ -44,7 +44,8 @@ struct ShownSession<'a> {
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open_existing(&args.store)?;
     let id = reader.find(&args.session)?;
-    let options = TranscriptReading { nests: args.full || args.json, ..TranscriptReading::default() };
+    let nests = (args.full || args.json).then_some(MAX_NESTED_LEVELS);
+    let options = TranscriptReading { nests, ..TranscriptReading::default() };
     let transcript = Transcript::read(reader.journal(), id, options)?;
     let writes = match checkpoints::for_store(&args.store.place()?) {
         // Calls in flight of a running process have no results yet.

@@ -3,7 +3,9 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use subtend_actors::transcript::{Header, ShownEntry, Transcript, TranscriptError, TranscriptReading};
+use subtend_actors::transcript::{
+    Header, MAX_NESTED_LEVELS, ShownEntry, Transcript, TranscriptError, TranscriptReading,
+};
 use subtend_session::ids::Seq;
 use subtend_session::outcome::OutcomeKind;
 use utoipa::{IntoParams, ToSchema};
@@ -82,7 +84,7 @@ pub(super) async fn get(
     };
     host.settled().await?;
     let how = TranscriptReading {
-        nests: which.children,
+        nests: which.children.then_some(MAX_NESTED_LEVELS),
         at: which.at.map(Seq),
         after: Seq(which.after.unwrap_or(0)),
         limit: Some(limit),

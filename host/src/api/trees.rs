@@ -15,6 +15,9 @@ use crate::host::Host;
 use crate::json::Json;
 use crate::problem::Problem;
 
+/// Maximum number of levels of children: parsers of JSON accept 128 levels of values.
+const MAX_LEVELS: u32 = 60;
+
 /// A session of a tree.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TreeNode {
@@ -91,7 +94,7 @@ pub(super) struct Snapshot {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Levels {
-    /// Number of levels of children. Default: all.
+    /// Number of levels of children, at most 60, which is the default.
     depth: Option<u32>,
 }
 
@@ -109,5 +112,8 @@ pub(super) async fn get(
     // Read the cursor before the tree. A record appended in between may then be in both, but is never missed.
     let cursor = Cursor::end_of(journal.durable()).to_string();
     let tree = Tree::read(journal, handle.id())?;
-    Ok(Json(Snapshot { cursor, tree: TreeNode::of(tree, levels.depth.unwrap_or(u32::MAX)) }))
+    Ok(Json(Snapshot {
+        cursor,
+        tree: TreeNode::of(tree, levels.depth.map_or(MAX_LEVELS, |depth| depth.min(MAX_LEVELS))),
+    }))
 }

@@ -323,7 +323,11 @@ fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
         child: of.child,
         short: of.child.short().to_string(),
         state: StateLabel::of_outcome(&of.outcome),
-        text: if of.deleted { "deleted with its session".to_owned() } else { clip(&of.text) },
+        text: match of.deleted {
+            true => "deleted with its session".to_owned(),
+            false if of.text.is_empty() && of.len > 0 => "in its own conversation".to_owned(),
+            false => clip(&of.text),
+        },
         cause: (of.text.is_empty() && of.outcome != Outcome::Completed).then(|| outcome_text(&of.outcome)),
     }
 }

@@ -164,7 +164,8 @@ impl TranscriptRead {
 
 /// Reads a session, now or as of an earlier record, with what children did for its `most` newest entries.
 pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>, most: usize) -> Result<Transcript, Problem> {
-    let reading = TranscriptReading { nests: true, at, newest: Some(most), ..TranscriptReading::default() };
+    // A call shows the number of messages of its child.
+    let reading = TranscriptReading { nests: Some(1), at, newest: Some(most), ..TranscriptReading::default() };
     Transcript::read(host.runtime().journal(), id, reading).map_err(|error| match error {
         TranscriptError::Read(error) => error.into(),
         other @ (TranscriptError::NoText(_) | TranscriptError::BadText { .. } | TranscriptError::NoReplay { .. }) => {

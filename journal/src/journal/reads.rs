@@ -11,7 +11,7 @@ use crate::engine::StoredFrame;
 use crate::error::ReadError;
 use crate::frame::Stored;
 use crate::read::{
-    CONTINUE, END, damage_error, head_of, inflight_of, open_frame, owner, page, push_records, records, walk,
+    CONTINUE, END, damage_error, frames, head_of, inflight_of, open_frame, owner, page, push_records, records, walk,
 };
 use crate::verify::{self, Progress, Report};
 
@@ -69,6 +69,14 @@ impl Journal {
     ) -> Result<(Vec<Stored>, bool), ReadError> {
         let engine = self.shared().engine()?;
         page(&*engine, &self.shared().bodies, session, from.max(Seq(1)), count.max(1), max_bytes.max(1))
+    }
+
+    /// Returns records of a session that end before `until`, checked like [`Journal::records`]. They are whole frames with
+    /// at least `count` records, if there are as many. The page before it ends before its first record.
+    pub fn records_before(&self, session: SessionId, until: Seq, count: u64) -> Result<Vec<Stored>, ReadError> {
+        let engine = self.shared().engine()?;
+        let from = Seq(until.0.saturating_sub(count.max(1)).max(1));
+        frames(&*engine, &self.shared().bodies, session, (from, until), u64::MAX).map(|(records, _)| records)
     }
 
     /// Returns the frame at `lsn`; `None` where only rows changed or no frame exists.

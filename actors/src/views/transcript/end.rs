@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::{RunNo, SessionId, Text};
 use subtend_session::outcome::Outcome;
-use subtend_session::record::{Notice, Record};
+use subtend_session::record::{Notice, RunEnded};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnedEnd {
@@ -12,6 +12,7 @@ pub struct OwnedEnd {
     #[serde(skip)]
     pub run: Option<RunNo>,
     pub outcome: Outcome,
+    /// Empty if the text is only in the child's journal and was not read.
     pub text: Text,
     /// Length of the whole text in bytes.
     pub len: u64,
@@ -26,14 +27,9 @@ impl OwnedEnd {
         Self { child: notice.child, run: notice.run, outcome, text, len: notice.len, deleted: false }
     }
 
-    /// Fills in the text that is only in the child's journal, if the record has it; returns whether it has.
-    pub(super) fn complete(&mut self, record: &Record) -> bool {
-        let Record::RunEnded(ended) = record else { return false };
-        if Some(ended.run) != self.run {
-            return false;
-        }
+    /// Fills in the text that is only in the child's journal.
+    pub(super) fn complete(&mut self, ended: &RunEnded) {
         self.text = ended.text.clone().unwrap_or_default();
         self.outcome = ended.outcome.clone();
-        true
     }
 }

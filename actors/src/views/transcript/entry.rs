@@ -229,7 +229,7 @@ pub struct CallEntry {
 #[serde(rename_all = "snake_case")]
 pub enum NestedTranscript {
     Transcript(Box<Transcript>),
-    /// The reason why it cannot be read.
+    /// The reason why it cannot be read or is left out.
     Unreadable(String),
 }
 

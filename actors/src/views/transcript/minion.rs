@@ -1,5 +1,7 @@
 //! What a minion did for one call, with the field names of the `minion` tool's result.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use subtend_journal::Stored;
 use subtend_session::call::CallEnd;
@@ -57,28 +59,34 @@ pub enum Block {
 }
 
 impl Minion {
-    /// Reads the run that `call` of `owner` opened; `None` if the call opened no run. `records` and `chat` are the journal and the short name of the
-    /// minion's session.
-    pub(super) fn of(records: &[Stored], (owner, call): (SessionId, CallId), chat: Short) -> Option<Self> {
-        let opened = |stored: &Stored| {
-            let Record::RunOpened(opened) = &stored.record else { return None };
-            is_owned(&opened.owner, owner, call).then_some(opened.run)
-        };
-        let run = records.iter().find_map(opened)?;
-        let mut minion = Self {
+    /// Reads the runs that calls of `owner` opened, by their calls. `records` and `chat` are the journal and the short name
+    /// of the minion's session.
+    pub(super) fn of(records: &[Stored], owner: SessionId, chat: &Short) -> BTreeMap<CallId, Self> {
+        let mut minions: BTreeMap<CallId, Self> = BTreeMap::new();
+        let mut open: Option<(CallId, RunNo)> = None;
+        for stored in records {
+            if let Record::RunOpened(opened) = &stored.record {
+                let call = owning_call(&opened.owner, owner).filter(|call| !minions.contains_key(call));
+                open = call.map(|call| (call, opened.run));
+                minions.extend(call.map(|call| (call, Self::new(chat.clone()))));
+            }
+            if let Some((call, run)) = open
+                && minions.get_mut(&call).is_some_and(|minion| minion.take(&stored.record, run))
+            {
+                open = None;
+            }
+        }
+        minions
+    }
+
+    fn new(chat: Short) -> Self {
+        Self {
             minion_chat_id: chat,
             minion_response: None,
             minion_used_return_tool: false,
             has_ended: false,
             activity: Activity::default(),
-        };
-        let from_opening = records.iter().skip_while(|stored| opened(stored).is_none());
-        for stored in from_opening {
-            if minion.take(&stored.record, run) {
-                break;
-            }
         }
-        Some(minion)
     }
 
     /// Adds one record; returns whether it ends the run.
@@ -125,6 +133,7 @@ impl Activity {
     }
 }
 
-fn is_owned(by: &Owner, owner: SessionId, call_id: CallId) -> bool {
-    matches!(by, Owner::Run { session, call, .. } if *session == owner && *call == call_id)
+/// Returns the call of `session` that owns the run.
+fn owning_call(owner: &Owner, session: SessionId) -> Option<CallId> {
+    if let Owner::Run { session: of, call, .. } = owner { Some(*call).filter(|_| *of == session) } else { None }
 }

@@ -1,0 +1,211 @@
+//! Foreign exports that make views of a host deep or slow.
+
+use super::scene::*;
+use subtend_actors::transcript::{
+    CallOutcome, Entry, MAX_NESTED_LEVELS, NestedTranscript, Transcript, TranscriptReading,
+};
+use subtend_journal::Options;
+use subtend_journal::faulty::{Faults, Faulty};
+use subtend_journal::memory::Memory;
+use subtend_session::limits::MAX_DEPTH;
+
+use crate::attacks::imports::{forged, lines, record};
+use crate::cli::call::User;
+use crate::cli::serve::serve;
+
+type Frame = (String, Vec<Value>);
+
+/// The hash of the text "so far".
+const HASH: &str = "dcb9c3a39bda6131e1f529aa30921e8b";
+
+fn id(n: u32) -> String {
+    format!("0192f0c1-0000-7abc-8def-{n:012x}")
+}
+
+fn export_of(frames: &[Frame]) -> Vec<Value> {
+    let mut lines: Vec<Value> = lines().into_iter().take(4).collect();
+    let mut lengths: BTreeMap<&str, usize> = BTreeMap::new();
+    for (session, records) in frames {
+        let length = lengths.entry(session).or_default();
+        let (first, at) = (*length + 1, 1_700_000_000_000_u64);
+        lines.push(json!({"frame":
+            {"session": session, "first_seq": first, "epoch": 1, "at_ms": at, "records": records}}));
+        *length += records.len();
+    }
+    let records: usize = lengths.values().sum();
+    let tally = json!({"sessions": lengths.len(), "frames": frames.len(), "records": records, "defs": 3});
+    lines.push(json!({"end": {"tally": tally, "sum": ""}}));
+    lines
+}
+
+/// Returns the records of session `n` of a chain, up to the answer of its first turn, which has the calls of `tools`.
+fn answered(n: u32, tools: &[&str]) -> Vec<Value> {
+    let (mut place, mut from, mut owner) = (json!("root"), json!("person"), json!("person"));
+    if let Some(parent) = n.checked_sub(1).map(id) {
+        let call = json!({"turn": 1, "ix": 0});
+        place = json!({"child": {"parent": parent, "root": id(0), "kind": "subagent", "call": call, "depth": n,
+            "user_msg": {"session": parent, "seq": 5}, "assistant_msg": {"session": parent, "seq": 7}}});
+        from = json!({"model": {"session": parent, "run": 1, "call": call}});
+        owner = json!({"run": {"session": parent, "run": 1, "call": call}});
+    }
+    let mut created = record(&mut lines(), "session_created").clone();
+    (created["place"], created["short"], created["inspectable"]) = (place, json!(id(n)[30..]), json!(n == 0));
+    let calls: Vec<_> = tools.iter().map(|tool| json!({"provider_id": "", "tool": tool, "args": "{}"})).collect();
+    let usage = json!({"in": 0, "out": 0});
+    vec![
+        json!({"session_created": created}),
+        json!({"input_accepted": {"id": id(n), "from": from, "lane": "send", "text": "go", "as_owner": owner}}),
+        json!({"run_opened": {"run": 1, "owner": owner, "inputs": [id(n)], "mode": "background", "max_turns": 9,
+            "base_turns": 0, "on_restart": "fail", "slot": false}}),
+        json!({"run_started": {"run": 1, "slot": false}}),
+        json!({"inputs_taken": {"ids": [id(n)], "run": 1, "turn": 1}}),
+        json!({"turn_started": {"run": 1, "turn": 1, "attempt": 1, "prompt": "plain", "model": "scripted"}}),
+        json!({"turn_answered": {"run": 1, "turn": 1, "attempt": 1, "text": "so far", "calls": calls,
+            "stop": if tools.is_empty() { "end" } else { "calls" }, "usage": usage, "worked_ms": 3}}),
+    ]
+}
+
+fn ended() -> Value {
+    let usage = json!({"in": 0, "out": 0});
+    json!({"run_ended": {"run": 1, "outcome": "completed", "text": "so far", "len": 6, "hash": HASH, "turns": 1,
+        "usage_self": usage, "usage_owned": usage, "worked_ms": 3}})
+}
+
+fn notice(child: u32, run: u32, key: &Value) -> Value {
+    json!({"child": id(child), "run": run, "key": key, "outcome": "completed", "len": 6, "hash": HASH, "prefix": "",
+        "usage": {"in": 0, "out": 0}, "turns": 1, "waking": true})
+}
+
+/// Returns the whole session `n` of a chain, whose call starts the next one; `forged` are ends of that child.
+fn link(n: u32, forged: impl IntoIterator<Item = Value>) -> Frame {
+    let (child, call) = (id(n + 1), json!({"turn": 1, "ix": 0}));
+    let mut records = answered(n, &["task"]);
+    records.extend([
+        json!({"call_started": {"call": call, "kind": {"child": "background"}}}),
+        json!({"child_spawned": {"call": call, "child": child, "short": child[30..], "agent": "explore",
+            "mode": "background", "depth": n + 1, "grant": {"spawns_left": 9}}}),
+        json!({"call_finished": {"call": call, "end": "ok", "content": "started", "worked_ms": 1}}),
+        ended(),
+    ]);
+    let items: Vec<_> = [notice(n + 1, 1, &call)].into_iter().chain(forged).collect();
+    records.push(json!({"notice_taken": {"items": items, "carrier": "message"}}));
+    (id(n), records)
+}
+
+fn last(n: u32) -> Frame {
+    let mut records = answered(n, &[]);
+    records.push(ended());
+    (id(n), records)
+}
+
+fn imported(frames: &[Frame]) -> Result<(Journal, Faults), String> {
+    let (engine, faults) = Faulty::new(Box::new(Memory::new()));
+    let journal = Journal::open(Box::new(engine), Options::default()).expect("a journal");
+    let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut file = BufReader::new(Cursor::new(forged(export_of(frames))));
+    let done = threads.block_on(journal.import(&mut file, &ImportBounds::none(), &mut |_| {}));
+    done.map(|_| (journal, faults)).map_err(|error| error.to_string())
+}
+
+/// Views of a tree with the most levels that an import takes overflow neither the stack of a thread of the host, which has
+/// 2 MiB, nor the parsers of clients. The control: the deepest session, and the levels that are shown.
+#[test]
+fn views_of_the_deepest_imported_tree_are_bounded() {
+    let user = User::new();
+    let frames: Vec<_> = (0..MAX_DEPTH).map(|n| link(n, [])).chain([last(MAX_DEPTH)]).collect();
+    let file = user.workspace().join("deep.jsonl");
+    std::fs::write(&file, forged(export_of(&frames))).expect("written");
+    user.succeeds(&["import", file.to_str().expect("a path")]);
+    let serving = serve(&user, &user.script_named("hello", "Hello."));
+    let views = [
+        "/s/{id}",
+        "/s/{id}/replay",
+        "/s/{id}/replay/at?at=12",
+        "/s/{id}/tree",
+        "/s/{id}/kids",
+        "/s/{id}/timeline",
+        "/s/{id}/timeline/chart",
+        "/s/{id}/usage",
+        "/s/{id}/branches",
+        "/s/{id}/worktree",
+        "/",
+        "/usage",
+        "/v1/sessions/{id}/transcript?children=true",
+        "/v1/trees/{id}",
+        "/v1/trees/{id}?depth=4000",
+        "/v1/sessions",
+        "/v1/sessions/{id}/usage",
+        "/v1/sessions/{id}/branches",
+        "/v1/sessions/{id}/export",
+    ];
+    for session in [0, MAX_DEPTH].map(id) {
+        for view in views {
+            let view = view.replace("{id}", &session);
+            assert_eq!(serving.unix(&format!("GET {view}"), "").status, 200, "{view}");
+        }
+    }
+    let get = |view: &str| serving.unix(&format!("GET {}", view.replace("{id}", &id(0))), "").json();
+    let (whole, tree) = (get("/v1/sessions/{id}/transcript?children=true"), get("/v1/trees/{id}"));
+    let call = |of: &Value| of["entries"].as_array()?.iter().find_map(|entry| entry.pointer("/calls/0").cloned());
+    let mut nested = vec![call(&whole).expect("a call")];
+    while let Some(below) = nested.last().and_then(|of| call(&of["transcript"])) {
+        nested.push(below);
+    }
+    let text = format!("left out: it is nested too deep; read session {} itself", id(MAX_NESTED_LEVELS + 1));
+    let deepest = nested.last().map(|call| &call["unreadable"]);
+    assert_eq!((nested.len() as u32, deepest), (MAX_NESTED_LEVELS + 1, Some(&json!(text))));
+    let child = "/children/0".repeat(60);
+    let shown = tree["tree"].pointer(&child).map(|of| (&of["child_count"], &of["children"]));
+    assert_eq!(shown, Some((&json!(1), &json!([]))));
+    user.succeeds(&["show", "--json", &id(0)]);
+    serving.host.stops();
+}
+
+/// Returns the text of the end of the child, what its call shows, and the number of reads of frames.
+fn read_family(frames: &[Frame], nests: Option<u32>) -> (String, String, u64) {
+    let (journal, faults) = imported(frames).expect("imported");
+    let before = faults.ranges();
+    let how = TranscriptReading { nests, ..TranscriptReading::default() };
+    let transcript = Transcript::read(&journal, id(0).parse().expect("an id"), how).expect("a transcript");
+    let reads = faults.ranges() - before;
+    let (mut text, mut nested) = (String::new(), String::new());
+    for shown in transcript.entries {
+        match shown.entry {
+            Entry::Notice { ends } => text = ends.iter().map(|end| &*end.text).collect::<Vec<_>>().join(""),
+            Entry::Answer { calls, .. } => {
+                assert!(matches!(calls[0].result, Some(CallOutcome::Result { .. })));
+                nested = match &calls[0].nested {
+                    Some(NestedTranscript::Transcript(of)) => format!("{} entries", of.entries.len()),
+                    Some(NestedTranscript::Unreadable(why)) => why.clone(),
+                    None => String::new(),
+                };
+            }
+            _ => {}
+        }
+    }
+    (text, nested, reads)
+}
+
+/// A parent with ends of runs that the child never had, and a child with frames of so many records.
+fn family(cleared: &[usize]) -> Vec<Frame> {
+    let mut frames = vec![link(0, (2..100).map(|run| notice(1, run, &Value::Null))), last(1)];
+    let record = json!({"queue_changed": {"change": "cleared", "by": "person"}});
+    frames.extend(cleared.iter().map(|count| (id(1), vec![record.clone(); *count])));
+    frames
+}
+
+/// The ends of runs are searched backwards in the journal of the child. No frame is read twice, however large it is. The
+/// control: the end before the large frame is found.
+#[test]
+fn forged_ends_read_each_frame_of_a_child_once() {
+    assert_eq!(read_family(&family(&[10_000]), None), ("so far".to_owned(), String::new(), 3));
+}
+
+/// The control: a child with few records.
+#[test]
+fn views_decode_a_bounded_number_of_records_of_children() {
+    let shown = |cleared: &[usize]| read_family(&family(cleared), Some(1));
+    let text = format!("left out: the transcript has too many records of children; read session {} itself", id(1));
+    assert_eq!(shown(&[60_000, 60_000]), (String::new(), text, 3));
+    assert_eq!(shown(&[1_000]), ("so far".to_owned(), "3 entries".to_owned(), 4));
+}
