@@ -209,3 +209,26 @@ fn views_decode_a_bounded_number_of_records_of_children() {
     assert_eq!(shown(&[60_000, 60_000]), (String::new(), text, 3));
     assert_eq!(shown(&[1_000]), ("so far".to_owned(), "3 entries".to_owned(), 4));
 }
+
+/// The control: the largest number of calls.
+#[test]
+fn import_refuses_answers_of_too_many_calls() {
+    let of = |calls: usize| imported(&[(id(0), answered(0, &vec!["read"; calls]))]).map(drop);
+    let refused = of(65_537).expect_err("too many calls");
+    assert!(refused.contains("an answer has 65537 calls, the limit is 65536"), "{refused}");
+    assert_eq!(of(65_536), Ok(()));
+}
+
+/// Each repetition would be searched in the whole queue. The control: an input that is named once.
+#[test]
+fn import_refuses_inputs_that_are_named_twice() {
+    for (at, pointer) in [(2, "/run_opened/inputs"), (4, "/inputs_taken/ids")] {
+        for times in [1, 2] {
+            let mut records = answered(0, &[]);
+            *records[at].pointer_mut(pointer).expect("inputs") = json!(vec![id(0); times]);
+            let taken = imported(&[(id(0), records)]).map(drop);
+            let refused = taken.as_ref().is_err_and(|why| why.contains("it names an input that is not queued"));
+            assert_eq!((taken.is_ok(), refused), (times == 1, times == 2), "{pointer}: {taken:?}");
+        }
+    }
+}

@@ -56,6 +56,8 @@ pub struct History {
     pub tasks: BTreeMap<SessionId, Text>,
     /// The calls of the last answered turn.
     pub calls: Arc<[ToolCall]>,
+    /// The tasks of these calls. Imported records may name any number of children of one call.
+    pub parsed: BTreeMap<u32, Option<Text>>,
 }
 
 impl History {
@@ -111,6 +113,7 @@ impl History {
                 self.turns = self.turns.saturating_add(1);
                 self.usage.add(&answered.usage);
                 self.calls = answered.calls.as_slice().into();
+                self.parsed.clear();
             }
             Record::AttemptDiscarded(discarded) => {
                 if let Some(usage) = &discarded.usage {
@@ -128,7 +131,9 @@ impl History {
                 self.children.push(spawned.child);
                 let call =
                     self.calls.get(spawned.call.ix as usize).filter(|call| *call.tool == *spawned.dialect.name());
-                let task = call.and_then(task_of).or_else(|| spawned.label.clone());
+                let task =
+                    call.and_then(|call| self.parsed.entry(spawned.call.ix).or_insert_with(|| task_of(call)).clone());
+                let task = task.or_else(|| spawned.label.clone());
                 self.tasks.extend(task.map(|task| (spawned.child, task)));
             }
             Record::BranchCreated(created) => self.children.push(created.child),

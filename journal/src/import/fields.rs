@@ -17,6 +17,8 @@ const MAX_NAME: usize = 256;
 const MAX_TOOLS: usize = 1 << 15;
 /// Maximum bytes of a title, a label, a model or a path.
 const MAX_LINE: usize = 4 << 10;
+/// Maximum number of calls of an answer, far above what a configuration needs.
+const MAX_CALLS: usize = 1 << 16;
 /// Maximum bytes of metadata and of the schema of an answer: those of a request that a host takes.
 const MAX_JSON: usize = 4 << 20;
 /// Maximum tokens, or millionths of a dollar, in one number. A server that exaggerates reaches 10^13 for a run, and what a host
@@ -124,6 +126,9 @@ fn check_json(what: &str, text: &Text) -> Result<(), InvalidField> {
 
 /// Checks the arguments of an answer by the limit of hosts. They may nest deeply, since hosts record what a model writes.
 fn check_arguments(calls: &[ToolCall]) -> Result<(), InvalidField> {
+    if calls.len() > MAX_CALLS {
+        return Err(format!("an answer has {} calls, the limit is {MAX_CALLS}", calls.len()));
+    }
     let values: usize = calls.iter().map(|call| ValueCount::default().add(call.args.as_bytes())).sum();
     let limit = max_argument_values(calls.len());
     if values <= limit {

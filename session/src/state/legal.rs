@@ -18,17 +18,12 @@ fn ensure(holds: bool, why: &'static str) -> Legality {
     if holds { Ok(()) } else { Err(why) }
 }
 
-/// Returns whether `queue` has all of `ids`, in less than quadratic time: imported records may have many ids.
+/// Returns whether `queue` has all of `ids`, which must differ, in less than quadratic time: imported records may have many.
 fn are_all_in<'a>(ids: &[InputId], queue: impl IntoIterator<Item = &'a Queued>) -> bool {
+    let mut missing: BTreeSet<InputId> = ids.iter().copied().collect();
+    let differ = missing.len() == ids.len();
     let mut queued = queue.into_iter().map(|queued| queued.input.id);
-    match ids {
-        [] => true,
-        [id] => queued.any(|queued| queued == *id),
-        ids => {
-            let queued: BTreeSet<InputId> = queued.collect();
-            ids.iter().all(|id| queued.contains(id))
-        }
-    }
+    differ && (missing.is_empty() || queued.any(|id| missing.remove(&id) && missing.is_empty()))
 }
 
 impl State {

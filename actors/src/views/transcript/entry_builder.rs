@@ -1,6 +1,6 @@
 //! Converts the records of a session into entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use subtend_journal::Stored;
@@ -36,10 +36,11 @@ pub(super) fn entries(records: &[Stored]) -> Vec<ShownEntry> {
     let waiting = waiting.map(|(input, _)| Entry::Waiting { id: input.id, text: input.text.clone() });
     let waiting: Vec<_> = waiting.collect();
     waiting.into_iter().for_each(|waiting| builder.push(waiting));
-    let hidden: Vec<_> = builder.rolled_back.iter().filter_map(|run| builder.spans.get(run)).cloned().collect();
-    for (at, shown) in builder.entries.iter_mut().enumerate() {
-        let is_message = matches!(shown.entry, Entry::Input { .. } | Entry::Answer { .. } | Entry::Notice { .. });
-        shown.rolled_back = is_message && hidden.iter().any(|span| span.contains(&at));
+    for span in builder.rolled_back.iter().filter_map(|run| builder.spans.get(run)) {
+        for shown in builder.entries.get_mut(span.clone()).unwrap_or_default() {
+            shown.rolled_back =
+                matches!(shown.entry, Entry::Input { .. } | Entry::Answer { .. } | Entry::Notice { .. });
+        }
     }
     builder.entries
 }
@@ -54,7 +55,7 @@ struct EntryBuilder<'a> {
     /// The index of each turn's answer, for late results of its calls.
     answers: BTreeMap<TurnNo, usize>,
     spans: BTreeMap<RunNo, Range<usize>>,
-    rolled_back: Vec<RunNo>,
+    rolled_back: BTreeSet<RunNo>,
     /// The agent that answers: the session's own, until an input names another.
     agent: Option<Text>,
     /// The agents that `plan_exit` calls propose.
@@ -137,7 +138,7 @@ impl<'a> EntryBuilder<'a> {
             }
             Record::AlternativeSwitched { of, to, .. } => self.push(Entry::Switched { of: *of, to: *to }),
             Record::RolledBack { run, by } => {
-                self.rolled_back.push(*run);
+                self.rolled_back.insert(*run);
                 self.push(Entry::RolledBack { run: *run, by: by.clone() });
             }
             Record::Compacted(compacted) => self.compacted(compacted),
@@ -198,7 +199,7 @@ impl<'a> EntryBuilder<'a> {
 
     fn forget(&mut self, change: &QueueChange) {
         match change {
-            QueueChange::Removed(ids) => self.inputs.retain(|id, _| !ids.contains(id)),
+            QueueChange::Removed(ids) => ids.iter().for_each(|id| _ = self.inputs.remove(id)),
             QueueChange::Cleared => self.inputs.clear(),
         }
     }
@@ -228,7 +229,7 @@ impl<'a> EntryBuilder<'a> {
 
     fn call(&mut self, call: CallId) -> Option<&mut CallEntry> {
         let answer = self.entries.get_mut(*self.answers.get(&call.turn)?)?;
-        answer.entry.calls_mut().iter_mut().find(|known| known.call == call)
+        answer.entry.calls_mut().get_mut(call.ix as usize)
     }
 
     fn finish(&mut self, finished: &CallFinished) {
