@@ -1,12 +1,14 @@
 //! Foreign exports that make views of a host deep or slow.
 
 use super::scene::*;
+use subtend_actors::history::History;
 use subtend_actors::transcript::{
     CallOutcome, Entry, MAX_NESTED_LEVELS, NestedTranscript, Transcript, TranscriptReading,
 };
-use subtend_journal::Options;
 use subtend_journal::faulty::{Faults, Faulty};
 use subtend_journal::memory::Memory;
+use subtend_journal::{Options, Stored};
+use subtend_session::ids::{Epoch, Seq};
 use subtend_session::limits::MAX_DEPTH;
 
 use crate::attacks::imports::{forged, lines, record};
@@ -231,4 +233,26 @@ fn import_refuses_inputs_that_are_named_twice() {
             assert_eq!((taken.is_ok(), refused), (times == 1, times == 2), "{pointer}: {taken:?}");
         }
     }
+}
+
+/// Each child that an export names would get a copy of the long task of its call. The control: the child of another call.
+#[test]
+fn children_of_one_imported_call_share_its_task() {
+    let mut records = answered(0, &["task", "task"]);
+    for call in records[6]["turn_answered"]["calls"].as_array_mut().expect("calls") {
+        call["args"] = json!(json!({"prompt": "find the cause"}).to_string());
+    }
+    for (child, ix) in [(1, 0), (2, 0), (3, 1)] {
+        let (child, call) = (id(child), json!({"turn": 1, "ix": ix}));
+        records.push(json!({"child_spawned": {"call": call, "child": child, "short": child[30..], "agent": "explore",
+            "mode": "background", "depth": 1, "grant": {"spawns_left": 9}}}));
+    }
+    let stored = |(record, seq): (Value, u64)| {
+        let record = serde_json::from_value(record).expect("a record");
+        Stored { seq: Seq(seq), at_ms: 7, epoch: Epoch(1), record }
+    };
+    let history = History::of(&records.into_iter().zip(1..).map(stored).collect::<Vec<_>>());
+    let [one, two, three] = [1, 2, 3].map(|child| &history.tasks[&id(child).parse::<SessionId>().expect("an id")]);
+    assert_eq!([one, two, three].map(|task| &**task), ["find the cause"; 3]);
+    assert_eq!([two, three].map(|other| Arc::ptr_eq(one, other)), [true, false]);
 }
