@@ -73,7 +73,7 @@ pub enum StoredFrame {
 impl StoredFrame {
     /// Returns the size of the content; for records that were never encoded, an estimate.
     pub fn bytes(&self) -> u64 {
-        let record = |record: &Record| record.total_text_bytes().saturating_add(BYTES_PER_RECORD);
+        let record = |record: &Record| record.heap_bytes().saturating_add(BYTES_PER_RECORD);
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Records(of) => of.records.iter().map(record).fold(0, u64::saturating_add),
