@@ -15,7 +15,7 @@ use crate::attacks::imports::{forged, lines, record};
 use crate::cli::call::User;
 use crate::cli::serve::serve;
 
-type Frame = (String, Vec<Value>);
+type ExportedFrame = (String, Vec<Value>);
 
 /// The hash of the text "so far".
 const HASH: &str = "dcb9c3a39bda6131e1f529aa30921e8b";
@@ -24,7 +24,7 @@ fn id(n: u32) -> String {
     format!("0192f0c1-0000-7abc-8def-{n:012x}")
 }
 
-fn export_of(frames: &[Frame]) -> Vec<Value> {
+fn export_of(frames: &[ExportedFrame]) -> Vec<Value> {
     let mut lines: Vec<Value> = lines().into_iter().take(4).collect();
     let mut lengths: BTreeMap<&str, usize> = BTreeMap::new();
     for (session, records) in frames {
@@ -79,7 +79,7 @@ fn notice(child: u32, run: u32, key: &Value) -> Value {
 }
 
 /// Returns the whole session `n` of a chain, whose call starts the next one; `forged` are ends of that child.
-fn link(n: u32, forged: impl IntoIterator<Item = Value>) -> Frame {
+fn link(n: u32, forged: impl IntoIterator<Item = Value>) -> ExportedFrame {
     let (child, call) = (id(n + 1), json!({"turn": 1, "ix": 0}));
     let mut records = answered(n, &["task"]);
     records.extend([
@@ -94,13 +94,13 @@ fn link(n: u32, forged: impl IntoIterator<Item = Value>) -> Frame {
     (id(n), records)
 }
 
-fn last(n: u32) -> Frame {
+fn last(n: u32) -> ExportedFrame {
     let mut records = answered(n, &[]);
     records.push(ended());
     (id(n), records)
 }
 
-fn imported(frames: &[Frame]) -> Result<(Journal, Faults), String> {
+fn imported(frames: &[ExportedFrame]) -> Result<(Journal, Faults), String> {
     let (engine, faults) = Faulty::new(Box::new(Memory::new()));
     let journal = Journal::open(Box::new(engine), Options::default()).expect("a journal");
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -164,7 +164,7 @@ fn views_of_the_deepest_imported_tree_are_bounded() {
 }
 
 /// Returns the text of the end of the child, what its call shows, and the number of reads of frames.
-fn read_family(frames: &[Frame], nests: Option<u32>) -> (String, String, u64) {
+fn read_family(frames: &[ExportedFrame], nests: Option<u32>) -> (String, String, u64) {
     let (journal, faults) = imported(frames).expect("imported");
     let before = faults.ranges();
     let how = TranscriptReading { nests, ..TranscriptReading::default() };
@@ -189,7 +189,7 @@ fn read_family(frames: &[Frame], nests: Option<u32>) -> (String, String, u64) {
 }
 
 /// A parent with ends of runs that the child never had, and a child with frames of so many records.
-fn family(cleared: &[usize]) -> Vec<Frame> {
+fn family(cleared: &[usize]) -> Vec<ExportedFrame> {
     let mut frames = vec![link(0, (2..100).map(|run| notice(1, run, &Value::Null))), last(1)];
     let record = json!({"queue_changed": {"change": "cleared", "by": "person"}});
     frames.extend(cleared.iter().map(|count| (id(1), vec![record.clone(); *count])));

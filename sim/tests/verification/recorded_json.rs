@@ -15,7 +15,7 @@ const OTHERS: [(&str, &[&str]); 4] = [
         &[
             "actors/src/typed.rs",
             "actors/src/typed/extract.rs",
-            "actors/src/views/transcript.rs",
+            "actors/src/views/transcript/reader.rs",
             "host/src/auth/tokens.rs",
             "host/src/page/shards.rs",
             "journal/src/bodies.rs",
