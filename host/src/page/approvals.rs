@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(buttons(&waiting("plan_exit", "plan_exit", Some("1. Do".to_owned()))), ["Approve once", "Deny"]);
     }
 
-    /// Nobody approves a plan whose end is not shown. The control: one that is shown whole.
+    /// A plan whose end is not shown must not be approved. The control: one that is shown whole.
     #[test]
     fn plan_too_long_to_be_shown_cannot_be_approved() {
         let plan = |bytes| waiting("plan_exit", "plan_exit", Some("a ".repeat(bytes / 2)));

@@ -118,7 +118,7 @@ impl Draft<'_> {
         self.called_tool(call).is_some_and(|tool| tool == PROCESS)
     }
 
-    /// Returns the turn's other calls of the same tool that ask for the same access, and for no other: nobody saw those.
+    /// Returns the turn's other calls of the same tool that ask for the same access, and for no other: those were not shown.
     fn similar_asks(&self, call: CallId, access: &Access) -> Vec<(CallId, Access)> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let ids = (0_u32..).map(|ix| CallId { turn: call.turn, ix });

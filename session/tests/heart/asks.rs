@@ -249,7 +249,7 @@ fn always_covers_its_access_and_calls_with_the_same_access() {
     );
 }
 
-/// A call that needs a further approval would run with an access that nobody saw. The control: the same call without
+/// A call that needs a further approval would run with an access that was not shown. The control: the same call without
 /// the further need.
 #[test]
 fn always_does_not_approve_the_further_accesses_of_another_call() {
