@@ -19,7 +19,7 @@ pub fn describe_outcome(outcome: &Outcome) -> String {
             "out of budget: the money that remains does not cover another call (--limit cost_micro)".to_owned()
         }
         Outcome::OutOfBudget { which: Budget::Recorded } => {
-            "out of budget: the run recorded more bytes than its limit (--limit recorded_bytes)".to_owned()
+            "out of budget: the run, or all runs of a subagent, recorded more bytes than the limit (--limit recorded_bytes)".to_owned()
         }
         Outcome::Lost => "lost: the process ended while the run was in flight".to_owned(),
         Outcome::RestartsExhausted { command: None } => {

@@ -64,8 +64,16 @@ impl<'a> Traces<'a> {
             .collect();
         traces.allowance = seen.limits().map(|limits| limits.turns).into_iter().chain([opened.max_turns]).min();
         if opened.owner.is_model_call() {
-            let earlier = seen.view.records.iter().take(from);
-            traces.recorded = earlier.map(Record::recorded_bytes).fold(0, u64::saturating_add);
+            let mut counts = false;
+            for record in seen.view.records.iter().take(from) {
+                if let Record::RunOpened(opened) = record {
+                    counts = opened.owner.is_model_call();
+                } else if let Record::RunEnded(_) = record {
+                    counts = false;
+                } else if counts {
+                    traces.recorded = traces.recorded.saturating_add(record.recorded_bytes());
+                }
+            }
         }
         for record in seen.view.records.get(from..to).unwrap_or_default() {
             traces.read(record, &inputs);

@@ -20,7 +20,7 @@ use crate::usage::Usage;
 pub use crate::phase::Phase;
 pub use arrived::Arrived;
 pub use compaction::Compaction;
-pub use due::Due;
+pub use due::{AskedCall, Due};
 pub use ended_texts::EndedTexts;
 pub use fold::FoldError;
 pub use joined_text::JoinedText;
@@ -109,7 +109,7 @@ pub struct State {
     /// and of the texts rendered from them: an estimate of the memory of this state. Erasure of texts lowers it at the
     /// next fold.
     pub text_bytes: u64,
-    /// Sum of [`Record::recorded_bytes`](crate::record::Record::recorded_bytes) of all runs.
+    /// Sum of [`Record::recorded_bytes`](crate::record::Record::recorded_bytes) of all runs that calls of models opened.
     pub recorded: u64,
     /// Bytes of all accepted inputs. A fold after texts were erased has fewer.
     pub input_bytes: u64,

@@ -341,7 +341,7 @@ fn text_of_control_characters_stays_within_bounds() {
     let step = json!({"text": "\u{1}".repeat(2_500_000), "calls": [call], "repeat": true});
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": [step]}]}).to_string());
     let done = assert_bounded(&user, &["run", "--quiet", "--model", &model, "go"]);
-    assert!(done.code == Some(4) && done.err.contains("recorded more bytes than its limit"), "{done:?}");
+    assert!(done.code == Some(4) && done.err.contains("recorded more bytes than the limit"), "{done:?}");
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let shown = assert_bounded(&user, &["show", "--json", &id]);
     let branched = assert_bounded(&user, &["branch", &id]);

@@ -13,7 +13,7 @@ use crate::effect::{Effect, Rejection, Reply};
 use crate::ids::{CallId, Text, TurnNo};
 use crate::limits::time_after;
 use crate::record::{AnsweredBy, AskVerdict, Park, Record};
-use crate::state::CallPhase;
+use crate::state::{AskedCall, CallPhase};
 
 /// The tool that types into background processes.
 const PROCESS: &str = "process";
@@ -30,7 +30,7 @@ pub(super) fn on_ask_answered(
     let run = draft.run().map(|run| run.no).ok_or(STALE)?;
     draft.reply(Reply::Done(run));
     // Each proposal needs an approval of its own, and so does each typed text: its access does not name the process.
-    let proposes = matches!(draft.state.due.asked.get(&call.ix), Some(CallKind::Propose(_)));
+    let proposes = draft.state.due.asked.get(&call.ix).is_some_and(|asked| matches!(asked.kind, CallKind::Propose(_)));
     let types = draft.types_text(call);
     let once = verdict == AskVerdict::Always && (proposes || types);
     let verdict = if once { AskVerdict::Allow } else { verdict };
@@ -77,7 +77,7 @@ impl Draft<'_> {
 
     /// Sends an open ask to the approvers: a new ask, or one of an earlier activation.
     pub(super) fn ask_again(&mut self, call: CallId, kind: CallKind) {
-        self.state.due.asked.insert(call.ix, kind);
+        self.state.due.asked.insert(call.ix, AskedCall { kind, several: false });
         self.effect(Effect::AskPerson { call });
         self.arm(Deadline::Ask(call), self.ask_time_left(call));
     }
@@ -102,7 +102,7 @@ impl Draft<'_> {
         self.state.due.asked.remove(&call.ix);
     }
 
-    fn requested_access(&self, call: CallId) -> Option<Access> {
+    pub(super) fn requested_access(&self, call: CallId) -> Option<Access> {
         match &self.state.call(call)?.phase {
             CallPhase::Asked(open_ask) => Some(open_ask.access.clone()),
             CallPhase::Unstarted | CallPhase::Started | CallPhase::Closed(_) => None,
@@ -124,7 +124,7 @@ impl Draft<'_> {
         let ids = (0_u32..).map(|ix| CallId { turn: call.turn, ix });
         let tool = self.called_tool(call);
         let others = ids.take(turn.calls.len()).filter(|other| *other != call && self.called_tool(*other) == tool);
-        let others = others.filter(|other| !self.state.due.several.contains(&other.ix));
+        let others = others.filter(|other| self.state.due.asked.get(&other.ix).is_some_and(|asked| !asked.several));
         let asked_accesses = others.filter_map(|other| Some((other, self.requested_access(other)?)));
         asked_accesses.filter(|(_, other)| other == access).collect()
     }
@@ -133,7 +133,7 @@ impl Draft<'_> {
     fn apply_verdict(&mut self, call: CallId, access: Access, verdict: AskVerdict, by: AnsweredBy) {
         self.emit(Record::AskAnswered { call, verdict, by });
         self.disarm(Deadline::Ask(call));
-        let kind = self.state.due.asked.remove(&call.ix);
+        let kind = self.state.due.asked.remove(&call.ix).map(|asked| asked.kind);
         match verdict {
             AskVerdict::Deny => {
                 let proposed = matches!(kind, Some(CallKind::Propose(_)));

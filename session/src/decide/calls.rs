@@ -37,8 +37,8 @@ impl Draft<'_> {
             if let Some(access) = access {
                 self.state.due.access.insert(ix, access);
             }
-            self.state.due.note(ix, ask);
             if (ask.is_needed() || matches!(kind, CallKind::Propose(_))) && self.ask(id, &kind) {
+                self.state.due.note(ix, ask);
                 continue;
             }
             match kind {

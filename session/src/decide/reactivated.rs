@@ -8,7 +8,7 @@ use super::ending::Scope;
 use super::interrupt;
 use super::opening::ms_until;
 use crate::call::{CallEnd, CallKind, Invalid, ToolEffect};
-use crate::command::{Clock, Deadline, FoundCall};
+use crate::command::{Clock, Deadline, FoundCall, NeededApproval};
 use crate::effect::Effect;
 use crate::ids::CallId;
 use crate::outcome::{Initiator, Outcome, OutcomeKind};
@@ -83,9 +83,12 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     }
     draft.enqueue(no, unstarted);
     // Asks again, because the approver may not have received the open ask.
-    for FoundCall { call, kind, ask, .. } in found_calls {
-        draft.state.due.note(call.ix, ask);
+    for FoundCall { call, kind, access, ask } in found_calls {
+        // If the shown access was approved permanently meanwhile, the call needs another one that is not shown.
+        let is_shown = access.as_deref() == draft.requested_access(call).as_ref();
+        let need = if ask.is_needed() && !is_shown { NeededApproval::SeveralAccesses } else { ask };
         draft.ask_again(call, kind);
+        draft.state.due.note(call.ix, need);
     }
 }
 

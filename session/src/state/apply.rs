@@ -24,7 +24,9 @@ impl State {
         if let Some(run) = &mut self.run {
             let bytes = record.recorded_bytes();
             run.recorded = run.recorded.saturating_add(bytes);
-            self.recorded = self.recorded.saturating_add(bytes);
+            if run.opened.owner.is_model_call() {
+                self.recorded = self.recorded.saturating_add(bytes);
+            }
         }
         match record {
             Record::SessionCreated(_) => {}

@@ -1,6 +1,6 @@
 //! Unstarted calls of the current turn, by the condition that they wait for.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::authority::Access;
 use crate::call::{CallKind, ToolEffect};
@@ -20,11 +20,17 @@ pub struct Due {
     pub admissions: u32,
     /// Await, check and return calls. They start after all admissions, to cover the children of the same answer.
     pub waits: VecDeque<(u32, CallKind)>,
-    pub asked: BTreeMap<u32, CallKind>,
+    pub asked: BTreeMap<u32, AskedCall>,
     /// The access of each call that the authority checked, for the record of its start.
     pub access: BTreeMap<u32, Box<Access>>,
-    /// Calls of which more than one access needs an approval.
-    pub several: BTreeSet<u32>,
+}
+
+/// A call that waits for an approval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AskedCall {
+    pub kind: CallKind,
+    /// True if more than one access needs an approval.
+    pub several: bool,
 }
 
 impl Due {
@@ -36,12 +42,11 @@ impl Due {
         self.waits.clear();
         self.asked.clear();
         self.access.clear();
-        self.several.clear();
     }
 
     pub(crate) fn note(&mut self, call: u32, need: NeededApproval) {
-        if need == NeededApproval::SeveralAccesses {
-            self.several.insert(call);
+        if let Some(asked) = self.asked.get_mut(&call) {
+            asked.several = need == NeededApproval::SeveralAccesses;
         }
     }
 
@@ -49,13 +54,13 @@ impl Due {
     pub(crate) fn next_write(&self) -> Option<(u32, ToolEffect)> {
         let (ix, effect) = *self.writes.front()?;
         let writes = |kind: &CallKind| matches!(kind, CallKind::Local(effect) if *effect != ToolEffect::ReadOnly);
-        let is_blocked = self.asked.range(..ix).any(|(_, kind)| writes(kind));
+        let is_blocked = self.asked.range(..ix).any(|(_, asked)| writes(&asked.kind));
         (!is_blocked).then_some((ix, effect))
     }
 
     /// Returns whether await, check and return calls may start: no child call awaits admission or approval.
     pub(crate) fn may_start_waits(&self) -> bool {
-        self.admissions == 0 && self.children.is_empty() && !self.asked.values().any(CallKind::is_child)
+        self.admissions == 0 && self.children.is_empty() && !self.asked.values().any(|asked| asked.kind.is_child())
     }
 
     /// Returns whether a call could start now if nothing were active.

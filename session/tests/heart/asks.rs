@@ -253,22 +253,27 @@ fn always_covers_its_access_and_calls_with_the_same_access() {
 /// the further need.
 #[test]
 fn always_does_not_approve_the_further_accesses_of_another_call() {
-    let approved = |need| {
+    let approved = |need, now_named: &str| {
         let calls = vec![(writes(), Some("a")), (writes(), Some("a"))];
         let Command::ModelAnswered(mut answer) = asking(1, calls) else { panic!("an answer") };
         answer.calls[1].ask = need;
         let heart = Heart::root().then(send(1, "go")).then(Command::ModelAnswered(answer));
-        let found =
-            |ix, ask| FoundCall { ask, access: Some(Box::new(access("a"))), ..FoundCall::plain(call(1, ix), writes()) };
-        let calls = vec![found(0, NeededApproval::OneAccess), found(1, need)];
+        let found = |ix, ask, named| FoundCall {
+            ask,
+            access: Some(Box::new(access(named))),
+            ..FoundCall::plain(call(1, ix), writes())
+        };
+        let calls = vec![found(0, NeededApproval::OneAccess, "a"), found(1, need, now_named)];
         let again = heart.refolded().then(Command::Reactivated { calls, owner_ended: None });
         [heart, again].map(|heart| {
             let heart = heart.then(answer_ask(0, AskVerdict::Always));
             heart.log.iter().filter(|record| record.kind() == "ask_answered").count()
         })
     };
-    assert_eq!(approved(NeededApproval::OneAccess), [2, 2]);
-    assert_eq!(approved(NeededApproval::SeveralAccesses), [1, 1]);
+    assert_eq!(approved(NeededApproval::OneAccess, "a"), [2, 2]);
+    assert_eq!(approved(NeededApproval::SeveralAccesses, "a"), [1, 1]);
+    // After a permanent approval of `a`, a new activation names the one that is left.
+    assert_eq!(approved(NeededApproval::OneAccess, "b"), [2, 1]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The live tree: the current activity of each session, built from events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +19,10 @@ use crate::cli::paint::limited;
 /// The sessions of one tree, as known from events.
 #[derive(Debug)]
 pub(super) struct LiveTree {
-    nodes: BTreeMap<SessionId, LiveNode>,
+    // Boxed, because a map of many large values has much free room.
+    nodes: HashMap<SessionId, Box<LiveNode>>,
     root: SessionId,
+    registry: Registry,
     early_records: BTreeMap<SessionId, Vec<Arc<Record>>>,
     pub(super) missed: u64,
 }
@@ -39,8 +41,8 @@ pub(super) struct LiveNode {
     worked: Duration,
     working: Option<Instant>,
     children: Vec<SessionId>,
-    registry: Registry,
-    open: OpenCalls,
+    /// The calls of the last answer, while one has no result.
+    open: Option<Box<OpenCalls>>,
     /// The last failed attempt, until a record says whether it is retried.
     failed: Option<Box<(String, u64)>>,
 }
@@ -62,21 +64,25 @@ impl OpenCalls {
     /// Marks a call as started. Returns its description; `None` if the call is unknown.
     fn start(&mut self, call: CallId, kind: &CallKind) -> Option<&str> {
         let open = self.calls.get_mut(&call)?;
-        let before = open.kind.replace(kind.clone());
-        Self::count(before.as_ref(), (&mut self.started_local, &mut self.started_other), usize::saturating_sub);
-        Self::count(Some(kind), (&mut self.started_local, &mut self.started_other), usize::saturating_add);
+        let stage = if let CallKind::Local(effect) = kind { CallStage::Local(*effect) } else { CallStage::Other };
+        let before = std::mem::replace(&mut open.stage, stage);
+        Self::count(before, (&mut self.started_local, &mut self.started_other), usize::saturating_sub);
+        Self::count(stage, (&mut self.started_local, &mut self.started_other), usize::saturating_add);
         Some(&open.brief)
     }
 
     fn close(&mut self, call: CallId) -> Option<RunningCall> {
         let open = self.calls.remove(&call)?;
-        Self::count(open.kind.as_ref(), (&mut self.started_local, &mut self.started_other), usize::saturating_sub);
+        Self::count(open.stage, (&mut self.started_local, &mut self.started_other), usize::saturating_sub);
         Some(open)
     }
 
-    fn count(kind: Option<&CallKind>, (local, other): (&mut usize, &mut usize), change: fn(usize, usize) -> usize) {
-        let Some(kind) = kind else { return };
-        let count = if kind.is_local() { local } else { other };
+    fn count(stage: CallStage, (local, other): (&mut usize, &mut usize), change: fn(usize, usize) -> usize) {
+        let count = match stage {
+            CallStage::Requested => return,
+            CallStage::Local(_) => local,
+            CallStage::Other => other,
+        };
         *count = change(*count, 1);
     }
 }
@@ -84,13 +90,21 @@ impl OpenCalls {
 #[derive(Debug)]
 struct RunningCall {
     brief: String,
-    kind: Option<CallKind>,
+    stage: CallStage,
 }
 
 impl RunningCall {
     fn is_local(&self) -> bool {
-        self.kind.as_ref().is_some_and(CallKind::is_local)
+        matches!(self.stage, CallStage::Local(_))
     }
+}
+
+/// How far a call is.
+#[derive(Clone, Copy, Debug)]
+enum CallStage {
+    Requested,
+    Local(ToolEffect),
+    Other,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -126,8 +140,8 @@ pub(super) enum ActivityUpdate {
 impl LiveTree {
     /// Creates a tree with the root only. Calls are described by the tools of `registry`.
     pub(super) fn new(root: SessionId, agent: Text, now: Instant, registry: Registry) -> Self {
-        let nodes = BTreeMap::from([(root, LiveNode::new(agent, "".into(), 0, now, registry))]);
-        Self { nodes, root, early_records: BTreeMap::new(), missed: 0 }
+        let nodes = HashMap::from([(root, Box::new(LiveNode::new(agent, "".into(), 0, now)))]);
+        Self { nodes, root, registry, early_records: BTreeMap::new(), missed: 0 }
     }
 
     pub(super) fn in_order(&self) -> Vec<(SessionId, &LiveNode)> {
@@ -135,7 +149,7 @@ impl LiveTree {
         let mut next = vec![self.root];
         while let Some(id) = next.pop() {
             if let Some(node) = self.nodes.get(&id) {
-                out.push((id, node));
+                out.push((id, &**node));
                 next.extend(node.children.iter().rev());
             }
         }
@@ -143,7 +157,7 @@ impl LiveTree {
     }
 
     pub(super) fn node(&self, id: SessionId) -> Option<&LiveNode> {
-        self.nodes.get(&id)
+        self.nodes.get(&id).map(|node| &**node)
     }
 
     /// Handles an event. Returns an update to print, with its session.
@@ -196,24 +210,23 @@ impl LiveTree {
         if let Some((child, agent, short)) = new_child {
             node.children.push(child);
             let depth = node.depth.saturating_add(1);
-            let mut node = LiveNode::new(agent.clone(), short.0.clone(), depth, now, node.registry.clone());
+            let mut node = LiveNode::new(agent.clone(), short.0.clone(), depth, now);
             if matches!(&**record, Record::ChildSpawned(_)) {
                 node.activity = NodeActivity::Queued;
             }
             for record in self.early_records.remove(&child).unwrap_or_default() {
-                node.record(&record, now);
+                node.record(&record, &self.registry, now);
             }
-            self.nodes.insert(child, node);
+            self.nodes.insert(child, Box::new(node));
             return Some((child, ActivityUpdate::Created));
         }
-        node.record(record, now).map(|news| (id, news))
+        node.record(record, &self.registry, now).map(|news| (id, news))
     }
 }
 
 impl LiveNode {
-    fn new(agent: Text, short: Text, depth: usize, now: Instant, registry: Registry) -> Self {
+    fn new(agent: Text, short: Text, depth: usize, now: Instant) -> Self {
         Self {
-            registry,
             agent,
             short,
             depth,
@@ -225,13 +238,14 @@ impl LiveNode {
             worked: Duration::ZERO,
             working: None,
             children: Vec::new(),
-            open: OpenCalls::default(),
+            open: None,
             failed: None,
         }
     }
 
     pub(super) fn tools(&self) -> impl Iterator<Item = &str> {
-        self.open.calls.values().filter(|open| open.is_local()).map(|open| open.brief.as_str())
+        let calls = self.open.iter().flat_map(|open| open.calls.values());
+        calls.filter(|open| open.is_local()).map(|open| open.brief.as_str())
     }
 
     /// Returns the working time of the last run, without waits for children, slots and approvals.
@@ -257,7 +271,7 @@ impl LiveNode {
         }
     }
 
-    fn record(&mut self, record: &Record, now: Instant) -> Option<ActivityUpdate> {
+    fn record(&mut self, record: &Record, registry: &Registry, now: Instant) -> Option<ActivityUpdate> {
         match record {
             Record::RunOpened(opened) => {
                 (self.turns, self.tokens, self.ended, self.opened) = (0, 0, None, now);
@@ -285,7 +299,7 @@ impl LiveNode {
             Record::RunStarted { .. } | Record::RunResumed { .. } => {
                 self.set_activity(NodeActivity::Thinking, now);
             }
-            Record::TurnAnswered(answered) => self.record_answer(answered),
+            Record::TurnAnswered(answered) => self.record_answer(answered, registry),
             Record::AttemptDiscarded(discarded) => {
                 let usage = discarded.usage.unwrap_or_default();
                 self.tokens = self.tokens.saturating_add(usage.tokens());
@@ -301,11 +315,11 @@ impl LiveNode {
             Record::CallStarted { call, kind, .. } => return self.start_call(*call, kind, now),
             Record::CallFinished(finished) => {
                 let open = self.close(finished.call, now)?;
-                let effect = match open.kind {
-                    Some(CallKind::Local(effect)) => effect,
+                let effect = match open.stage {
+                    CallStage::Local(effect) => effect,
                     // The call was refused before it started.
-                    None => ToolEffect::ReadOnly,
-                    Some(_) => return None,
+                    CallStage::Requested => ToolEffect::ReadOnly,
+                    CallStage::Other => return None,
                 };
                 return Some(ActivityUpdate::Called(
                     open.brief,
@@ -338,7 +352,7 @@ impl LiveNode {
                 self.set_activity(activity, now);
             }
             Record::RunEnded(ended) => {
-                self.open = OpenCalls::default();
+                self.open = None;
                 self.ended = Some(now);
                 self.set_activity(NodeActivity::Ended(ended.outcome.kind()), now);
                 self.worked = Duration::from_millis(ended.worked_ms);
@@ -367,40 +381,41 @@ impl LiveNode {
         None
     }
 
-    fn record_answer(&mut self, answered: &TurnAnswered) {
+    fn record_answer(&mut self, answered: &TurnAnswered, registry: &Registry) {
         self.turns = self.turns.saturating_add(1);
         self.tokens = self.tokens.saturating_add(answered.usage.tokens());
         let tool_calls = answered.calls.iter().zip(0_u32..);
-        let calls = tool_calls
+        let calls: BTreeMap<_, _> = tool_calls
             .map(|(tool_call, ix)| {
                 let open = RunningCall {
-                    brief: super::brief::call(&tool_call.tool, &tool_call.args, &self.registry),
-                    kind: None,
+                    brief: super::brief::call(&tool_call.tool, &tool_call.args, registry),
+                    stage: CallStage::Requested,
                 };
                 (CallId { turn: answered.turn, ix }, open)
             })
             .collect();
-        self.open = OpenCalls::new(calls);
+        self.open = (!calls.is_empty()).then(|| Box::new(OpenCalls::new(calls)));
     }
 
     fn start_call(&mut self, call: CallId, kind: &CallKind, now: Instant) -> Option<ActivityUpdate> {
-        let brief = self.open.start(call, kind)?;
+        let brief = self.open.as_mut()?.start(call, kind)?;
         let news = kind.is_local().then(|| ActivityUpdate::Tool(brief.to_owned()));
         self.update_activity(now);
         news
     }
 
     fn close(&mut self, call: CallId, now: Instant) -> Option<RunningCall> {
-        let open = self.open.close(call);
+        let open = self.open.as_mut().and_then(|open| open.close(call));
         self.update_activity(now);
         open
     }
 
     /// Updates the activity between two answers: running tools if a local call is open, else waiting.
     fn update_activity(&mut self, now: Instant) {
-        if self.open.started_local > 0 {
+        let Some(open) = &self.open else { return };
+        if open.started_local > 0 {
             self.set_activity(NodeActivity::Tools, now);
-        } else if self.open.started_other > 0 {
+        } else if open.started_other > 0 {
             self.set_activity(NodeActivity::Waiting, now);
         }
     }
