@@ -97,6 +97,11 @@ impl WorkspaceSurvey<'_> {
             };
             let level = self.search_level(child.as_fd(), path, levels.len(), actions)?;
             if !level.dirs.is_empty() {
+                // Without the right to search it, nothing in it can be opened, nor the way back.
+                if openat(&child, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_err() {
+                    self.record_unlisted(level.path, actions);
+                    continue;
+                }
                 levels.push(level);
                 dir = child;
             }
