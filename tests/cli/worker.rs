@@ -89,11 +89,13 @@ fn d6_worker_answers_calls_by_programs_and_shuts_down() {
     let user = user_with_tools(30_000);
     let host = serve(&user, &calling_model(&user, "pay"));
     // The program gets its arguments and the call, but not the token.
-    let pay = "pay=cat; echo \"$SUBTEND_WORKER_TOOL $SUBTEND_WORKER_ATTEMPT ${SUBTEND_WORKER_TOKEN-unset}\"; echo on it >&2; sleep 1";
+    let pay = "pay=echo begun > begun; cat; echo \"$SUBTEND_WORKER_TOOL $SUBTEND_WORKER_ATTEMPT ${SUBTEND_WORKER_TOKEN-unset}\"; echo on it >&2; sleep 1";
     let one = worker(&user, &host.address, "one", &[pay]);
     let paid = run(&user);
     let call = wait_for_begun_call(&host, "one");
     assert_eq!(call["tool"], "pay");
+    // The host gives the call before the worker has it.
+    assert_eq!(text(&file(&user, "begun")), "begun");
     let ended = one.stops();
     assert!(ended.err.contains("done after") && ended.err.contains("the worker has ended"), "{ended:?}");
     let paid = paid.done();
