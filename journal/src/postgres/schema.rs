@@ -19,12 +19,17 @@ const SCHEMA: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 's
 /// Returns whether the schema has tables, and a part of it that belongs to a role that is not trusted: this role could read and change the
 /// sessions, and triggers of it run with the rights of the current one. Trusted are the current role, superusers and the owner of the
 /// database. A superuser does not trust the owner of the database, who could get all rights of the cluster. The roles that the current one
-/// is a member of are not trusted, because their administrators can make it a member without its consent.
+/// is a member of are not trusted, because their administrators can make it a member without its consent. Indexes and sequences of columns
+/// are left out: their owner is always that of the table, and changes only with it.
 const PARTS: &str = "WITH relation AS ( \
-        SELECT c.oid, relname, relowner FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = 'subtend' \
+        SELECT c.oid, relname, relowner, CASE relkind WHEN 'c' THEN 'TYPE' ELSE 'TABLE' END AS kind \
+        FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace \
+        WHERE nspname = 'subtend' AND relkind NOT IN ('i', 'I') AND NOT (relkind = 'S' AND EXISTS ( \
+            SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND refclassid = classid AND refobjsubid > 0 \
+                AND deptype IN ('a', 'i'))) \
     ), part(name, change, owner) AS ( \
         SELECT 'the schema subtend', 'ALTER SCHEMA subtend', nspowner FROM pg_namespace WHERE nspname = 'subtend' \
-        UNION ALL SELECT format('the relation subtend.%I', relname), format('ALTER TABLE subtend.%I', relname), relowner FROM relation \
+        UNION ALL SELECT format('the relation subtend.%I', relname), format('ALTER %s subtend.%I', kind, relname), relowner FROM relation \
         UNION ALL SELECT format('the trigger %I of subtend.%I', tgname, relname), format('ALTER FUNCTION %s', tgfoid::regprocedure), proowner \
             FROM relation JOIN pg_trigger ON tgrelid = relation.oid JOIN pg_proc p ON p.oid = tgfoid \
     ), own AS ( \

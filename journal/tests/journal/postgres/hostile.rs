@@ -107,6 +107,37 @@ async fn d1_schema_of_a_planted_membership_is_refused() {
     drop(journal(&addresses[0]));
 }
 
+/// The tables get another owner, which owns other kinds of relations too. Each error names a statement that gives one part to the host. The
+/// control: the store opens after them, and not before.
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_named_statements_make_a_schema_usable() {
+    let server = Server::start(&[]);
+    let address = with_roles(&server);
+    drop(journal(&address));
+    let tables = server.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'subtend'");
+    let mut expected: Vec<String> = tables.lines().map(|table| format!("TABLE subtend.{table}")).collect();
+    for table in &expected {
+        server.sql(&format!("ALTER {table} OWNER TO other"));
+    }
+    server.sql(
+        "GRANT ALL ON SCHEMA subtend TO other; SET ROLE other; CREATE VIEW subtend.own_view AS SELECT 1; \
+         CREATE SEQUENCE subtend.own_sequence; CREATE TYPE subtend.own_type AS (n int)",
+    );
+    expected
+        .extend(["TABLE subtend.own_view", "TABLE subtend.own_sequence", "TYPE subtend.own_type"].map(str::to_owned));
+    let mut named = Vec::new();
+    while let Some(refused) = Postgres::open(&address).err().map(|error| error.to_string()) {
+        let (_, change) = refused.split_once("or give it to app: ALTER ").unwrap();
+        server.sql(&format!("ALTER {change}"));
+        assert!(named.len() < expected.len(), "{refused}");
+        named.push(change.trim_end_matches(" OWNER TO app").to_owned());
+    }
+    expected.sort();
+    named.sort();
+    assert_eq!(named, expected);
+    drop(journal(&address));
+}
+
 /// The schema gets another owner while a node runs. The control: its open connection, which found its own schema.
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_node_checks_the_schema_of_each_connection() {
