@@ -146,7 +146,7 @@ pub enum NodeError {
     /// The lease has ended, so its shards may belong to others.
     #[error("the lease of this node has ended")]
     Ended,
-    /// The database does not support nodes of this build, or another role has replaced its schema.
+    /// The database does not support nodes of this build, or its schema was dropped or replaced by another role.
     #[error(transparent)]
     Store(#[from] OpenError),
 }
@@ -349,8 +349,8 @@ impl Registry {
         };
         match timeout(ANSWER_TIMEOUT, ran).await {
             Ok(Ok(value)) => Ok(value),
-            // A schema that may not be used is not a failure of the connection, and does not pass.
-            Ok(Err(failure @ (ServerFailure::Newer { .. } | ServerFailure::Engine(_)))) => {
+            // A schema that may not be used or was dropped is not a failure of the connection, and does not pass.
+            Ok(Err(failure @ (ServerFailure::Missing | ServerFailure::Newer { .. } | ServerFailure::Engine(_)))) => {
                 Err(NodeError::Store(failure.open(&self.link.target)))
             }
             Ok(Err(failure)) => Err(NodeError::Unreachable(failure.describe())),

@@ -171,6 +171,18 @@ async fn d2_lease_survives_a_restart_of_the_server() {
     assert_eq!(problems(&journal), Vec::<String>::new());
 }
 
+/// A node that only retried would do so for ever, because just a start creates the schema.
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_dropped_schema_is_not_an_unreachable_database() {
+    let nodes = Nodes::start().await;
+    nodes.server.sql("DROP SCHEMA subtend CASCADE");
+    // The open connection does not check the schema, but is given up after the failed statement.
+    let failed = nodes.registry.members().await;
+    assert!(matches!(failed, Err(NodeError::Unreachable(_))), "{failed:?}");
+    let failed = nodes.registry.members().await;
+    assert!(matches!(failed, Err(NodeError::Store(OpenError::Missing { .. }))), "{failed:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_shared_shards_are_created_once_per_label() {
     let nodes = Nodes::start().await;
