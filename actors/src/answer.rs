@@ -2,7 +2,7 @@
 
 use scan::Scan;
 use subtend_journal::{Journal, ReadError, Stored};
-use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text, TurnNo};
+use subtend_session::ids::{InputId, Lsn, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::outcome::Initiator;
 use subtend_session::record::Record;
 
@@ -110,6 +110,8 @@ pub struct AnswerWait<'a> {
     receipt: &'a Receipt,
     keeps_texts: bool,
     notice: AppendNotice,
+    /// A noticed batch that may not be durable yet: a dropped future has consumed its notice.
+    pending: Option<Lsn>,
     over: Wait<'a>,
     /// The next record and the search; `None` before the first read.
     at: Option<(Seq, Scan)>,
@@ -128,7 +130,7 @@ impl<'a> AnswerWait<'a> {
         let notice = sessions.log.events.notice(*id);
         // Run 0 does not exist: this wait only ends at a shutdown.
         let over = sessions.waiters.wait(*id, RunNo(0));
-        Self { receipt, keeps_texts, notice, over, at: None }
+        Self { receipt, keeps_texts, notice, pending: None, over, at: None }
     }
 
     /// Reads the records since the last call. Returns the answer, or `None` while it is missing.
@@ -158,8 +160,13 @@ impl<'a> AnswerWait<'a> {
     pub async fn changed(&mut self) -> Result<(), AnswerError> {
         let sessions = &self.receipt.session.sessions;
         let durable = async {
-            let lsn = self.notice.next().await;
-            sessions.log.journal.wait(lsn).await
+            let lsn = match self.pending {
+                Some(lsn) => lsn,
+                None => *self.pending.insert(self.notice.next().await),
+            };
+            sessions.log.journal.wait(lsn).await?;
+            self.pending = None;
+            Ok(())
         };
         tokio::select! {
             biased;

@@ -1,6 +1,7 @@
 //! Receipts and their answers, at any time and for every outcome.
 
 use crate::support::*;
+use tokio::sync::Notify;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -67,6 +68,48 @@ async fn wait_in_steps_finds_the_same_result() {
         };
         assert_eq!(ended, later.ended().await.expect("ended"), "{message}");
     }
+    shut(runtime).await;
+}
+
+/// The wait has noticed the answer, but is dropped before the answer is on the disk. No later record wakes the next wait.
+#[tokio::test]
+async fn dropped_wait_loses_no_record_that_is_not_durable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (engine, faults) = Faulty::new(Box::new(Redb::open(&dir.path().join("store"), 1 << 20).expect("a store")));
+    let journal = on(Box::new(engine));
+    let (called, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (calling, going) = (Arc::clone(&called), Arc::clone(&go));
+    let answering = model(move |_| {
+        let (calling, going) = (Arc::clone(&calling), Arc::clone(&going));
+        async move {
+            calling.notify_one();
+            going.notified().await;
+            Ok(text("done"))
+        }
+    });
+    let runtime = builder(&journal).model(answering).start().await.expect("a runtime");
+    let (_, receipt) = sent(&runtime, "go").await;
+    called.notified().await;
+    journal.settled().await.expect("the journal is open");
+    let mut wait = receipt.wait();
+    assert_eq!(wait.read().await.expect("read"), None);
+    let (before, held) = (journal.last_appended(), faults.hold_writes());
+    go.notify_one();
+    while journal.last_appended() == before {
+        tokio::task::yield_now().await;
+    }
+    // On this single thread, everything that can run without the disk has now run.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    tokio::select! {
+        biased;
+        changed = wait.changed() => panic!("changed before the records are durable: {changed:?}"),
+        () = tokio::task::yield_now() => {}
+    }
+    drop(held);
+    tokio::time::timeout(TEST_TIMEOUT, wait.changed()).await.expect("the notice is kept").expect("running");
+    assert_eq!(wait.read().await.expect("read").map(|answer| answer.text), Some("done".into()));
     shut(runtime).await;
 }
 
