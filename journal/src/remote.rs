@@ -41,6 +41,9 @@ pub enum Read {
         session: SessionId,
         from: Seq,
         until: Seq,
+        /// The part ends with the first frame with which it has so many bytes.
+        #[serde(default = "no_limit")]
+        max_bytes: u64,
     },
     #[serde(rename = "all_places")]
     AllPositions,
@@ -65,6 +68,10 @@ pub enum Read {
         hash: Hash,
     },
     Defs,
+}
+
+fn no_limit() -> u64 {
+    u64::MAX
 }
 
 #[derive(Serialize, Deserialize)]
@@ -120,7 +127,11 @@ fn answer_read(engine: &dyn Engine, read: &Read) -> Result<Value> {
             failed.map_or_else(|| json(frames), Err)
         }
         Read::Positions { session } => json(engine.positions(session)?),
-        Read::Range { session, from, until } => json(to_ranged(engine.range(session, from, until, u64::MAX)?)?),
+        Read::Range { session, from, until, max_bytes } => {
+            // An engine of records counts other bytes than those that are sent, so its reader limits the parts.
+            let max_bytes = if engine.wants_bytes() { max_bytes } else { u64::MAX };
+            json(to_ranged(engine.range(session, from, until, max_bytes)?)?)
+        }
         Read::AllPositions => list(|push| engine.all_positions(&mut |session, seq, lsn| push((session, seq, lsn)))),
         Read::Head { session } => json(engine.head(session).map(Ok).or_else(as_damage)?),
         Read::Heads => list(|push| engine.heads(&mut |key, found| push((key, found.map_err(damage))))),
@@ -338,8 +349,8 @@ where
     }
 
     fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range> {
-        let part = |from| self.get::<Ranged>(Read::Range { session, from, until });
-        let mut last = part(from)?;
+        let part = |from, max_bytes| self.get::<Ranged>(Read::Range { session, from, until, max_bytes });
+        let mut last = part(from, max_bytes)?;
         let mut range = Range {
             head: last.head.map_err(EngineError::from),
             inflight: last.inflight.map_err(EngineError::from),
@@ -358,9 +369,10 @@ where
                 ));
             }
             range.frames.extend(new.into_iter().map(|(seq, lsn, frame)| (seq, lsn, frame.map(Sent::frame))));
-            let is_complete = !last.more || bytes_of(&range.frames) >= max_bytes;
-            let Some((next, ..)) = range.frames.last().filter(|_| !is_complete) else { return Ok(range) };
-            last = part(*next)?;
+            let left = max_bytes.saturating_sub(bytes_of(&range.frames));
+            let is_complete = !last.more || left == 0;
+            let Some(repeated) = range.frames.last().filter(|_| !is_complete) else { return Ok(range) };
+            last = part(repeated.0, left.saturating_add(bytes_of(std::slice::from_ref(repeated))))?;
         }
     }
 

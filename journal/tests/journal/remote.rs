@@ -91,6 +91,46 @@ async fn activation_and_all_records_take_one_read() {
     }
 }
 
+/// The host reads no more frames than the reader asked for. A page has frames of two parts.
+#[tokio::test]
+async fn byte_limit_of_a_range_reaches_the_host() {
+    let without = json!({"read": "range", "session": id(1), "from": 1, "until": 2});
+    let limited = Read::Range { session: id(1), from: Seq(1), until: Seq(2), max_bytes: u64::MAX };
+    assert_eq!(serde_json::from_value::<Read>(without).unwrap(), limited);
+    let dir = tempfile::tempdir().unwrap();
+    // In memory the host counts the bytes of records, and a reader those of frames.
+    for (engine, spec) in stores(dir.path()).into_iter().filter(|(engine, _)| *engine != "memory") {
+        let host = open_store(&spec).unwrap();
+        let mut root = family(&host, 10, true).root;
+        for _ in 0..400 {
+            host.append(one(root.input_frame())).unwrap();
+        }
+        host.settled().await.unwrap();
+        let counts = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let count = Arc::clone(&counts);
+        let other = remote_with_changed_answers(&host, move |read, answer| {
+            if matches!(read, Read::Range { .. }) {
+                count.lock().unwrap().push(answer["frames"].as_array().map(Vec::len));
+            }
+            answer
+        })
+        .unwrap();
+        counts.lock().unwrap().clear();
+        let (page, more) = other.page_from(root.id, Seq(20), 100, 1).unwrap();
+        assert_eq!((page.len(), more), (1, true), "{engine}");
+        let read = std::mem::take(&mut *counts.lock().unwrap());
+        assert_eq!(read, [Some(1)], "{engine}");
+        let all = host.records_from(root.id, Seq(20), usize::MAX).unwrap();
+        let whole = host.bytes_of(root.id).unwrap();
+        for most in [whole / 2, whole * 3 / 4, whole * 7 / 8] {
+            let page = other.page_from(root.id, Seq(20), 1_000, most).unwrap();
+            assert_eq!(page, host.page_from(root.id, Seq(20), 1_000, most).unwrap(), "{engine}: {most}");
+            assert!(page.1 && page.0[..] == all[..page.0.len()], "{engine}: {most}");
+        }
+        assert_eq!(other.page_from(root.id, Seq(20), 1_000, u64::MAX).unwrap(), (all, false), "{engine}");
+    }
+}
+
 #[tokio::test]
 async fn remote_journal_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
