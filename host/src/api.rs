@@ -338,18 +338,15 @@ impl Since {
         did: impl Fn(&Record) -> Option<T> + Send + Sync,
         act: impl FnOnce(Option<T>) -> F + Send,
     ) -> Result<R, Problem> {
-        let run = async {
-            let before = self.find_later(host, session, &did).await?;
-            let locked = async {
-                let done = match before {
-                    Some(done) => Some(done),
-                    None => self.find_later(host, session, &did).await?,
-                };
-                act(done).await
-            };
-            host.serialize_commands(session, locked).await?
+        let done = match self.after {
+            Some(_) => host.reads().read_session(self.find_later(host, session, &did)).await??,
+            None => None,
         };
-        host.reads().read_session(run).await?
+        if done.is_some() || self.after.is_none() {
+            let _alone = host.lock_session(session).await;
+            return act(done).await;
+        }
+        host.serialize_commands(session, self.find_later(host, session, &did), act).await
     }
 
     /// Reads the records after the client's, and returns the first result of `did`.

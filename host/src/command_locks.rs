@@ -21,6 +21,11 @@ impl CommandLocks {
     pub(crate) async fn lock(&self, target: CommandTarget) -> OwnedMutexGuard<()> {
         self.0.get(target, Mutex::default).lock_owned().await
     }
+
+    /// Returns `None` if another command with the same target runs.
+    pub(crate) fn try_lock(&self, target: CommandTarget) -> Option<OwnedMutexGuard<()>> {
+        self.0.get(target, Mutex::default).try_lock_owned().ok()
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The host: a runtime with the shared state of all requests.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -287,24 +288,36 @@ impl Host {
             .await?
     }
 
-    #[cfg(test)]
+    /// Locks a session against its other repeatable commands, so that a repetition sees the result of the first request.
     pub(crate) async fn lock_session(&self, session: SessionId) -> OwnedMutexGuard<()> {
         self.inner.locks.lock(CommandTarget::Session(session)).await
     }
 
-    /// Runs `act` while no other repeatable command of the session runs, so that a repetition sees the result of the
-    /// first request. Gets a permit for reads before the lock: a command that waited for one with the lock would delay
-    /// those of other clients.
-    pub(crate) async fn serialize_commands<T: Send>(
+    /// Runs `read` with a permit, and `act` with its result, while no other repeatable command of the session runs.
+    ///
+    /// Never waits for the permit while it holds the lock, which would delay commands of other clients, nor for the lock
+    /// or `act` while it holds the permit, which would delay their reads.
+    pub(crate) async fn serialize_commands<T: Send, R: Send, F: Future<Output = Result<R, Problem>> + Send>(
         &self,
         session: SessionId,
-        act: impl Future<Output = T> + Send,
-    ) -> Result<T, Problem> {
-        let locked = async {
-            let _alone = self.inner.locks.lock(CommandTarget::Session(session)).await;
-            act.await
-        };
-        self.reads().read_session(locked).await
+        read: impl Future<Output = Result<T, Problem>> + Send,
+        act: impl FnOnce(T) -> F + Send,
+    ) -> Result<R, Problem> {
+        let mut read = pin!(read);
+        loop {
+            let alone = self.lock_session(session).await;
+            if let Some(found) = self.reads().try_read_session(read.as_mut()).await {
+                return act(found?).await;
+            }
+            drop(alone);
+            let locked = async {
+                let alone = self.inner.locks.try_lock(CommandTarget::Session(session))?;
+                Some((alone, read.as_mut().await))
+            };
+            if let Some((_alone, found)) = self.reads().read_session(locked).await? {
+                return act(found?).await;
+            }
+        }
     }
 
     /// Returns whether a client follows events. A chat does so even between its inputs.

@@ -236,6 +236,13 @@ impl ReadPermits {
         self.run(ReadKind::Session, read).await
     }
 
+    /// Runs a read of one session, or returns `None` if it would have to wait for a permit.
+    pub(crate) async fn try_read_session<T: Send>(&self, read: impl Future<Output = T> + Send) -> Option<T> {
+        let own = self.for_sender(sender());
+        let _permit = (own.session.try_acquire().ok()?, self.all.session.try_acquire().ok()?);
+        Some(HOLDS_PERMIT.scope((), to_end(read)).await)
+    }
+
     /// Runs a read of a live view, an event stream or a waiting request. Waits for a permit without a limit: a late stream misses nothing.
     pub(crate) async fn read_for_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
         let own = self.for_sender(sender());

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -205,9 +207,11 @@ pub(super) async fn roll_back(
     };
     let shown = what.files.as_deref().map(parse_digest).transpose()?;
     let mut since = if shown.is_some() { Since::default() } else { since };
-    let roll_back = async {
+    let read = async {
         let done = since.find_later(&host, handle.id(), &rolled_back).await?;
-        let before = checkpoints::rolled_back(host.runtime().journal(), handle.id())?;
+        Ok((done, checkpoints::rolled_back(host.runtime().journal(), handle.id())?))
+    };
+    let roll_back = async |(done, before): (Option<RunNo>, BTreeSet<RunNo>)| {
         let (run, files) = match (shown, done) {
             (Some(shown), _) => {
                 let (run, restored) = handle.roll_back_files(wanted, shown).await?;
@@ -218,7 +222,7 @@ pub(super) async fn roll_back(
         };
         Ok(Json(RolledBack { run: run.0, already_rolled_back: files.is_empty() && before.contains(&run), files }))
     };
-    host.serialize_commands(handle.id(), roll_back).await?
+    host.serialize_commands(handle.id(), read, roll_back).await
 }
 
 /// The size of a compaction: hidden messages, and tokens before and after.

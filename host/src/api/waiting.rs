@@ -266,10 +266,46 @@ mod tests {
             drop(locked);
             assert!(waiting.await.expect("infallible").status().as_u16() != 503);
         }
-        // An interrupt that repeats no other needs neither.
+        // A command without `after` reads nothing, and an interrupt needs no lock either.
         let (_all, _locked) = (host.reads().hold_all_session_permits().await, host.lock_session(id).await);
         let done = timeout(second, request("interrupt", "")).await.expect("it waits for nothing");
         assert_eq!(done.expect("infallible").status().as_u16(), 404);
+    }
+
+    /// Attack: commands for one session occupy it, and others wait for them. The control: a read without a permit is
+    /// refused.
+    #[tokio::test]
+    async fn commands_that_wait_for_a_lock_hold_no_permit() {
+        let host = host().await;
+        let (slow, _) = host.open(OpenOptions::agent("general")).await.expect("a session");
+        let (other, _) = host.open(OpenOptions::agent("general")).await.expect("a session");
+        tokio::time::pause();
+        let (slow, read) = (slow.id(), format!("/v1/sessions/{}/transcript", other.id()));
+        let send = |method: &str, path: &str, body: &'static str| {
+            let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+            host.router().oneshot(request.body(axum::body::Body::from(body)).expect("a request"))
+        };
+        let status =
+            async |method: &str, path: &str| send(method, path, "").await.expect("infallible").status().as_u16();
+        let locked = host.lock_session(slow).await;
+        let commands = ["rollback", "switch?after=1", "interrupt?after=1", "close?after=1"].map(|path| {
+            let body = match path {
+                "rollback" => "{}",
+                "switch?after=1" => r#"{"to": "next"}"#,
+                _ => "",
+            };
+            Box::pin(send("POST", &format!("/v1/sessions/{slow}/{path}"), body))
+        });
+        let mut waiting = Box::pin(futures_util::future::join_all(commands));
+        timeout(Duration::from_secs(60), &mut waiting).await.expect_err("they wait for the lock");
+        assert_eq!(status("GET", &read).await, 200);
+        let all = host.reads().hold_all_session_permits().await;
+        assert_eq!(status("GET", &read).await, 503, "control");
+        let close = format!("/v1/sessions/{}/close", other.id());
+        assert_eq!(status("POST", &close).await, 204, "a command that reads nothing needs no permit");
+        drop((all, locked));
+        let done: Vec<_> = waiting.await.into_iter().map(|done| done.expect("infallible").status().as_u16()).collect();
+        assert_eq!(done, [409, 409, 404, 204]);
     }
 
     /// A request that may wait does not hold a permit throughout; its handler gets one for each read. The control: with

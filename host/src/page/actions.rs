@@ -262,17 +262,17 @@ pub(super) async fn undo_compaction(
     FormBody(form): FormBody<ShownHistory>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let undo = async {
-        let revision = transcript::last_revision(&host.runtime().journal().records(handle.id())?);
+    let read = async { Ok(transcript::last_revision(&host.runtime().journal().records(handle.id())?)) };
+    let undo = async |revision: Option<Seq>| {
         if revision != Some(Seq(form.revised)) {
             let changed = "after the page was shown, other messages became visible to models: check them again";
             return Ok(Err(Problem::conflict("refused", changed)));
         }
         let text = "The last compaction is undone.".to_owned();
         let undone = handle.undo_compaction().await.map(|()| ActionResult(text)).map_err(Problem::from);
-        Ok::<_, Problem>(undone)
+        Ok(undone)
     };
-    let result = host.serialize_commands(handle.id(), undo).await??;
+    let result = host.serialize_commands(handle.id(), read, undo).await?;
     Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
