@@ -184,46 +184,54 @@ document.addEventListener("htmx:finally:request", (event) => {
   setTimeout(() => htmx.ajax("GET", stream, { source: sourceElement }), 3000);
 });
 
-// When the view last scrolled without the user.
-let scrolledAt = -Infinity;
+// True if the view has scrolled without the user since the last sample of the cards.
+let hasScrolled = false;
 
 // Keeps the end in view while an answer grows, if the user has scrolled to the end.
 let atEnd = false;
+let scrolledBefore = 0;
 const page = document.documentElement;
 document.addEventListener("htmx:sse:before:message", () => {
+  scrolledBefore = window.scrollY;
   atEnd = window.scrollY > 0 && window.innerHeight + window.scrollY >= page.scrollHeight - 100;
 });
 document.addEventListener("htmx:sse:after:message", () => {
-  if (!atEnd || !document.getElementById("streaming")) return;
-  window.scrollTo({ top: page.scrollHeight, behavior: "instant" });
-  scrolledAt = performance.now();
+  if (atEnd && document.getElementById("streaming")) window.scrollTo({ top: page.scrollHeight, behavior: "instant" });
+  hasScrolled ||= window.scrollY !== scrolledBefore;
 });
 
 // A click answers a call only where its card has been for a second: after a change, it was meant for another one.
 let places = new Map();
 let height = 0;
+const isNear = (one, other) => Math.abs(one.left - other.left) < 1 && Math.abs(one.top - other.top) < 1;
 function noteCards() {
   const now = performance.now();
   // The browser scrolls when a page becomes too short.
   const isAtEnd = window.scrollY > 0 && window.scrollY + window.innerHeight >= page.scrollHeight - 1;
-  if (page.scrollHeight < height && isAtEnd) scrolledAt = now;
+  hasScrolled ||= page.scrollHeight < height && isAtEnd;
   height = page.scrollHeight;
   const next = new Map();
   for (const card of document.querySelectorAll("article[data-ask]")) {
-    const form = card.querySelector(":scope > form").getBoundingClientRect();
-    const [left, top] = [form.left + window.scrollX, form.top + window.scrollY];
+    const { left, top } = card.querySelector(":scope > form").getBoundingClientRect();
+    const place = { screen: { left, top }, page: { left: left + window.scrollX, top: top + window.scrollY }, since: now };
     const before = places.get(card.id);
-    const hasStayed = before && Math.abs(before.left - left) < 1 && Math.abs(before.top - top) < 1;
-    next.set(card.id, hasStayed ? before : { left, top, since: now });
+    const onScreen = before && isNear(before.screen, place.screen);
+    const onPage = before && isNear(before.page, place.page);
+    // A change of the page may leave the card where it is on the screen, and the user may scroll it.
+    if (onScreen || (onPage && !hasScrolled)) place.since = before.since;
+    // Keeps the first place, so that small steps add up.
+    if (onScreen) place.screen = before.screen;
+    if (onPage) place.page = before.page;
+    next.set(card.id, place);
   }
   places = next;
+  hasScrolled = false;
 }
 document.addEventListener("DOMContentLoaded", noteCards);
 setInterval(noteCards, 100);
 function isInPlace(card) {
   noteCards();
-  const since = Math.max(places.get(card.id).since, scrolledAt);
-  return performance.now() - since >= 1000;
+  return performance.now() - places.get(card.id).since >= 1000;
 }
 document.addEventListener(
   "click",

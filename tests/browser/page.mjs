@@ -327,8 +327,27 @@ async function all() {
     await page.evaluate(`document.querySelector("#entries").append("More above"); (${deny})()`);
     await moved.waitFor();
     await inPlace();
+    // Messages that arrive while the user is at the end: one that scrolls the view moves the card on the screen.
+    await page.evaluate(() => {
+      document.querySelector("#entries").style.minHeight = "1200px";
+      window.message = (change) => {
+        document.dispatchEvent(new Event("htmx:sse:before:message"));
+        change();
+        document.dispatchEvent(new Event("htmx:sse:after:message"));
+      };
+      window.scrollTo(0, document.documentElement.scrollHeight);
+    });
+    await inPlace();
+    await page.evaluate(`message(() => { document.querySelector("#main").style.paddingBottom = "60px"; }); (${deny})()`);
+    await moved.waitFor();
+    // Others change only what the children do.
+    await page.evaluate(() => {
+      const change = () => { document.querySelector("#kids").textContent = `Part 1, ${performance.now()}`; };
+      window.messages = setInterval(() => message(change), 200);
+    });
+    await inPlace();
     // A scroll of the user moves no card.
-    await page.evaluate(`window.scrollTo(0, 0); (${deny})()`);
+    await page.evaluate(`clearInterval(messages); window.scrollTo(0, 0); (${deny})()`);
     await page.locator("#said", { hasText: "Denied." }).waitFor();
     assert.equal(page.url(), session);
   });
