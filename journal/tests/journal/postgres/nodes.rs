@@ -171,7 +171,7 @@ async fn d2_lease_survives_a_restart_of_the_server() {
     assert_eq!(problems(&journal), Vec::<String>::new());
 }
 
-/// A node that only retried would do so for ever, because just a start creates the schema.
+/// A node that only retried would do so forever, because just a start creates the schema.
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_dropped_schema_is_not_an_unreachable_database() {
     let nodes = Nodes::start().await;
