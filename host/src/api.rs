@@ -358,9 +358,9 @@ impl Since {
     ) -> Result<Option<T>, Problem> {
         while let Some(after) = self.after {
             host.settled().await?;
-            let records = host.runtime().journal().records_from(session, Seq(after).next(), SINCE_PAGE);
+            let page = host.runtime().journal().page_from(session, Seq(after).next(), SINCE_PAGE, 1 << 20);
             // The command itself would fail with the same error.
-            let records = records.map_err(|error| match error {
+            let (records, _) = page.map_err(|error| match error {
                 ReadError::Damaged { .. } | ReadError::Newer { .. } => Stopped::Unreadable(error.to_string()).into(),
                 ReadError::NoSuchSession(_) | ReadError::Engine(_) | ReadError::Closed => Problem::from(error),
             })?;

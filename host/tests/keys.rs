@@ -6,6 +6,7 @@ use crate::support::*;
 use subtend_actors::CONTINUE_TEXT;
 use subtend_agents::slash::SlashCommands;
 use subtend_host::slash::CommandFiles;
+use subtend_journal::faulty::Faulty;
 use subtend_journal::{ImportBounds, Scope};
 use subtend_session::authority::Authority;
 
@@ -291,6 +292,27 @@ async fn repeated_control_with_the_last_record_acts_once() {
         );
         finish(host, app).await;
     }
+}
+
+/// The records after a client's last one are read in parts of 1 MiB. The control: small records need one part less.
+#[tokio::test]
+async fn records_of_a_repeated_control_are_read_in_parts() {
+    let mut ranges = Vec::new();
+    for len in [1, 300_000] {
+        let (engine, faults) = Faulty::new(Box::new(Memory::new()));
+        let host = Host::new(runtime_on(Box::new(engine)).await, HostOptions::default());
+        let app = host.router();
+        let path = format!("/v1/sessions/{}", open_and_finish(&app, &"x".repeat(len)).await);
+        for _ in 0..3 {
+            run_to_end(&app, &path, &"x".repeat(len)).await;
+        }
+        let before = faults.ranges();
+        let none = post(&app, &format!("{path}/interrupt?after=1"), &json!({})).await;
+        assert_eq!(none.json()["result"], "already_ended", "{}", none.body);
+        ranges.push(faults.ranges() - before);
+        finish(host, app).await;
+    }
+    assert_eq!(ranges, [3, 4]);
 }
 
 /// Resources that do not store keys refuse them.

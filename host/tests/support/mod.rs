@@ -15,6 +15,7 @@ pub(crate) use subtend_host::auth::{Guard, TokenFile, TokenScope};
 pub(crate) use subtend_host::listen::Bounds;
 pub(crate) use subtend_host::{Host, HostOptions};
 pub(crate) use subtend_journal::Journal;
+pub(crate) use subtend_journal::engine::Engine;
 pub(crate) use subtend_journal::memory::Memory;
 pub(crate) use subtend_models::closure::fn_model;
 pub(crate) use subtend_models::model::Answer;
@@ -50,6 +51,10 @@ pub(crate) async fn hosted_with(text: &str) -> (Host, Router, String) {
 }
 
 pub(crate) async fn runtime(memory: &Memory) -> Runtime {
+    runtime_on(Box::new(memory.clone())).await
+}
+
+pub(crate) async fn runtime_on(engine: Box<dyn Engine>) -> Runtime {
     let model = fn_model("script", |request, _| async move {
         if &*request.agent == "compaction" {
             return Ok(Answer::of_text("A message was answered."));
@@ -82,7 +87,7 @@ pub(crate) async fn runtime(memory: &Memory) -> Runtime {
             _ => Answer::of_text(format!("Hello. You said: {text}")),
         })
     });
-    let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let journal = Journal::open(engine, subtend_journal::Options::default()).expect("a journal");
     let rule = |action: &str, verdict| Rule { action: action.into(), resource: "*".into(), verdict };
     let policy = RuleSet { default: Verdict::Allow, rules: vec![rule("make.*", Verdict::Ask)] };
     let spec = ToolSpec {
