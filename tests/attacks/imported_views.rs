@@ -203,6 +203,30 @@ fn forged_ends_read_each_frame_of_a_child_once() {
     assert_eq!(read_family(&family(&[10_000]), None), ("so far".to_owned(), String::new(), 3));
 }
 
+/// A sibling may continue a child, whose end then belongs to both owners. The control: the end of the first owner.
+#[test]
+fn end_of_a_shared_child_is_shown_for_each_owner() {
+    let family = [link(0, [notice(2, 1, &Value::Null)]), link(1, []), last(2)];
+    let (journal, _) = imported(&family).expect("imported");
+    let how = TranscriptReading { nests: Some(1), ..TranscriptReading::default() };
+    let transcript = Transcript::read(&journal, id(0).parse().expect("an id"), how).expect("a transcript");
+    let ends = |of: &Transcript| -> Vec<String> {
+        let ends = of.entries.iter().flat_map(|shown| match &shown.entry {
+            Entry::Notice { ends } => ends.as_slice(),
+            _ => &[],
+        });
+        ends.map(|end| end.text.to_string()).collect()
+    };
+    let nested = transcript.entries.iter().find_map(|shown| match &shown.entry {
+        Entry::Answer { calls, .. } => match &calls[0].nested {
+            Some(NestedTranscript::Transcript(nested)) => Some(ends(nested)),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert_eq!((ends(&transcript), nested), (vec!["so far".to_owned(); 2], Some(vec!["so far".to_owned()])));
+}
+
 /// The control: a child with few records.
 #[test]
 fn views_decode_a_bounded_number_of_records_of_children() {

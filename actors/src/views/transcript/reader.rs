@@ -27,6 +27,8 @@ use crate::views::history::History;
 const ENDS_PAGE: u64 = 64;
 /// Maximum number of records of other sessions that one reading decodes.
 const MAX_OTHER_RECORDS: u64 = 100_000;
+/// Number of bytes of ends that count as one of these records: several owners may repeat the text of one child.
+const BYTES_AS_RECORD: u64 = 1_000;
 /// Number of sessions that are remembered for one name: the sender and two others, which make it ambiguous.
 const MAX_NAMED: usize = 3;
 
@@ -36,7 +38,8 @@ pub(super) struct TranscriptReader<'a> {
     journal: &'a Journal,
     nested: BTreeSet<SessionId>,
     minions: BTreeSet<SessionId>,
-    ends: BTreeSet<SessionId>,
+    /// Owners, and the children whose ends were read for them.
+    ends: BTreeSet<(SessionId, SessionId)>,
     /// The children of a session by short name and by id.
     names: BTreeMap<SessionId, BTreeMap<Text, Vec<SessionId>>>,
     /// Number of records of other sessions that may still be decoded.
@@ -70,7 +73,7 @@ impl<'a> TranscriptReader<'a> {
         let (mut entries, next) = page(entries, how);
         let first = how.newest.map_or(0, |newest| entries.len().saturating_sub(newest));
         let shown = entries.get_mut(first..).unwrap_or_default();
-        self.complete(shown);
+        self.complete(id, shown);
         self.address((id, head.parent), shown);
         if let Some(levels) = how.nests {
             self.nest(id, &history, shown, levels.min(MAX_NESTED_LEVELS));
@@ -103,7 +106,7 @@ impl<'a> TranscriptReader<'a> {
     }
 
     /// Fills in the texts of ends that are only in the child's journal. A text that is not read remains empty.
-    fn complete(&mut self, entries: &mut [ShownEntry]) {
+    fn complete(&mut self, owner: SessionId, entries: &mut [ShownEntry]) {
         let ends = entries.iter_mut().flat_map(|shown| shown.entry.ends_mut());
         let short = ends.filter(|end| end.text.is_empty() && end.len > 0);
         for (child, ends) in by_child(short.map(|end| (end.child, end))) {
@@ -111,7 +114,7 @@ impl<'a> TranscriptReader<'a> {
                 ends.into_iter().for_each(|end| end.deleted = true);
                 continue;
             };
-            if !self.ends.insert(child) {
+            if !self.ends.insert((owner, child)) {
                 continue;
             }
             let mut wanted: BTreeMap<RunNo, &mut OwnedEnd> = BTreeMap::new();
@@ -134,6 +137,7 @@ impl<'a> TranscriptReader<'a> {
                     && let Some(end) = wanted.remove(&ended.run)
                 {
                     end.complete(ended);
+                    self.left = self.left.saturating_sub(end.text.len() as u64 / BYTES_AS_RECORD);
                 }
             }
             self.left = self.left.saturating_sub(page.len() as u64);
