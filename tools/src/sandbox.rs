@@ -49,6 +49,7 @@ mod survey;
 #[cfg(target_os = "linux")]
 mod syscalls;
 mod toolchains;
+mod versions;
 
 #[cfg(target_os = "linux")]
 pub(crate) use survey::unread;

@@ -1,10 +1,12 @@
 //! Locations outside of the workspace that a sandboxed command can use: the system, the directories on `PATH`, toolchains.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::outside::{Writable, resolve};
-use super::toolchains::{TOOLCHAINS, is_program, may_hold_secret};
+use super::toolchains::TOOLCHAINS;
+use super::versions::is_program;
 
 pub(super) const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", SETTINGS, "/nix/store", "/sys/devices/system/cpu"];
@@ -94,46 +96,53 @@ impl Places {
             Err(_) => dir,
         };
         let path = variable("PATH").unwrap_or_default();
-        let mut wanted: Vec<(PathBuf, bool)> = std::env::split_paths(&path)
+        let mut wanted: Vec<PathBuf> = std::env::split_paths(&path)
             .filter(|dir| dir.is_absolute())
             .flat_map(|dir| expand_path_entry(&in_home(dir), writable))
-            .map(|path| (path, false))
+            .filter_map(|path| resolve(&path, writable))
             .collect();
+        let secrets = SECRETS.map(|secret| real(&home.join(secret)));
+        let refusal = |place: &Path| refusal_reason(place, &home, &secrets);
+        let mut covered: HashSet<PathBuf> =
+            places.readable.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let mut left_out = Vec::new();
         for toolchain in &TOOLCHAINS {
             let configured = variable(toolchain.variable).map(PathBuf::from);
             let is_default = configured.is_none();
             let root = configured.or_else(|| (!toolchain.default.is_empty()).then(|| home.join(toolchain.default)));
             let Some(root) = root.filter(|root| root.is_absolute() && root.is_dir()) else { continue };
-            let (parts, settings) = toolchain.wanted(&root, writable);
-            wanted.extend(parts.into_iter().map(|path| (path, false)));
-            wanted.extend(settings.into_iter().map(|path| (path, true)));
+            if !root.canonicalize().is_ok_and(|root| is_within(&root, &covered)) {
+                let (parts, refused) = toolchain.wanted(&root, writable, &refusal);
+                wanted.extend(parts);
+                left_out.extend(refused);
+            }
             let listed = resolve(&root, writable).filter(|root| toolchain.has_versions() && !home.starts_with(root));
             places.listed.extend(listed);
             if is_default {
                 places.variables.push((toolchain.variable, root));
             }
         }
-        let mut covered: Vec<PathBuf> = places.readable.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        for (named, is_settings) in &wanted {
-            let Some(real) = resolve(named, writable) else { continue };
-            if covered.iter().any(|granted| real.starts_with(granted)) {
+        let mut refused = HashSet::new();
+        let wanted = wanted.into_iter().map(|place| (place, None));
+        for (place, why) in wanted.chain(left_out.into_iter().map(|(place, why)| (place, Some(why)))) {
+            if is_within(&place, &covered) {
                 continue;
             }
-            // Settings are recognized by the name for which they are granted, not by that of a file to which it leads.
-            let unsafe_settings = || (*is_settings && may_hold_secret(&real)).then(|| secrets_reason(named));
-            match refusal_reason(&real, &home).or_else(unsafe_settings) {
+            match why.or_else(|| refusal(&place)) {
                 None => {
-                    covered.push(real.clone());
-                    places.readable.push(real);
+                    covered.insert(place.clone());
+                    places.readable.push(place);
                 }
-                Some(why) if !places.left_out.iter().any(|(path, _)| *path == real) => {
-                    places.left_out.push((real, why))
-                }
+                Some(why) if refused.insert(place.clone()) => places.left_out.push((place, why)),
                 Some(_) => {}
             }
         }
         places
     }
+}
+
+fn is_within(place: &Path, granted: &HashSet<PathBuf>) -> bool {
+    place.ancestors().any(|dir| granted.contains(dir))
 }
 
 /// Returns `path` without links, if it exists.
@@ -179,20 +188,12 @@ fn expand_path_entry(dir: &Path, writable: &Writable) -> Vec<PathBuf> {
 }
 
 /// Returns the reason why a location must not be granted, if there is one.
-fn refusal_reason(place: &Path, home: &Path) -> Option<String> {
+fn refusal_reason(place: &Path, home: &Path, secrets: &[PathBuf]) -> Option<String> {
     if home.starts_with(place) {
         return Some("it contains the home directory".to_owned());
     }
-    let secrets = SECRETS.iter().map(|secret| home.join(secret));
-    let mut secrets = secrets.map(|secret| secret.canonicalize().unwrap_or(secret));
-    if let Some(secret) = secrets.find(|secret| secret.starts_with(place) || place.starts_with(secret)) {
-        return Some(format!("{} is private", secret.display()));
-    }
-    None
-}
-
-fn secrets_reason(settings: &Path) -> String {
-    format!("{} may contain a token or password; move it to a file of credentials", settings.display())
+    let secret = secrets.iter().find(|secret| secret.starts_with(place) || place.starts_with(secret))?;
+    Some(format!("{} is private", secret.display()))
 }
 
 #[cfg(test)]
@@ -200,6 +201,7 @@ fn secrets_reason(settings: &Path) -> String {
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+    use super::super::versions::secrets_reason;
     use super::*;
 
     /// Creates a home directory with a toolchain, a secret, and a program linked from a directory on `PATH`.
@@ -219,7 +221,21 @@ mod tests {
     fn places(home: &Path, path: &[PathBuf]) -> Places {
         let path = std::env::join_paths(path).unwrap();
         let writable = Writable { workspace: home.join("work"), ..Writable::default() };
-        Places::from_environment(&writable, Some(home.into()), &|name| (name == "PATH").then(|| path.clone()))
+        let homebrew = home.join("homebrew");
+        Places::from_environment(&writable, Some(home.into()), &|name| match name {
+            "PATH" => Some(path.clone()),
+            "HOMEBREW_PREFIX" => Some(homebrew.clone().into()),
+            _ => None,
+        })
+    }
+
+    fn write(home: &Path, file: &str, text: &str) {
+        std::fs::create_dir_all(home.join(file).parent().unwrap()).unwrap();
+        std::fs::write(home.join(file), text).unwrap();
+    }
+
+    fn is_granted(places: &Places, file: &Path) -> bool {
+        places.readable.iter().any(|place| file.starts_with(place))
     }
 
     fn readable_below(places: &Places, home: &Path) -> Vec<String> {
@@ -252,7 +268,7 @@ mod tests {
             (npm, "//registry.example/:_authToken=x\n", false),
         ];
         // A link may lead to a file with any name, such as one of dotfiles.
-        for (file, text, is_granted, is_linked) in
+        for (file, text, may_read, is_linked) in
             cases.iter().flat_map(|case| [false, true].map(|is_linked| (case.0, case.1, case.2, is_linked)))
         {
             let (_dir, home) = home();
@@ -264,11 +280,10 @@ mod tests {
                 symlink(&real, &path).unwrap();
             }
             let places = places(&home, &["/usr/bin".into()]);
-            let is_below = places.readable.iter().any(|place| real.starts_with(place));
-            assert_eq!(is_below, is_granted, "{file}: {text}");
+            assert_eq!(is_granted(&places, &real), may_read, "{file}: {text}");
             let reasons: Vec<&str> = places.left_out.iter().map(|(_, why)| &**why).collect();
             let why = secrets_reason(&path);
-            assert_eq!(reasons, if is_granted { vec![] } else { vec![&*why] }, "{file}: {text}");
+            assert_eq!(reasons, if may_read { vec![] } else { vec![&*why] }, "{file}: {text}");
         }
     }
 
@@ -282,6 +297,9 @@ mod tests {
             ".pyenv/.git/config",
             ".asdf/plugins/x/.git/config",
             ".asdf/installs/rust/1/credentials.toml",
+            ".asdf/installs/postgres/16/data/base/1",
+            ".pyenv/versions/v/src/x/.git/config",
+            "homebrew/Cellar/maven/3.9/libexec/conf/settings.xml",
             ".nvm/.git/config",
             ".volta/tools/image/node/22/etc/npmrc",
             ".local/share/mise/installs/java/21/conf/management/jmxremote.password",
@@ -301,18 +319,84 @@ mod tests {
         ];
         let (_dir, home) = home();
         for (file, text) in secret.map(|file| (file, "token")).into_iter().chain(plain.map(|file| (file, "password"))) {
-            std::fs::create_dir_all(home.join(file).parent().unwrap()).unwrap();
-            std::fs::write(home.join(file), text).unwrap();
+            write(&home, file, text);
         }
         std::fs::set_permissions(home.join(".asdf/installs/tool/1/tool"), std::fs::Permissions::from_mode(0o755))
             .unwrap();
         symlink(home.join("project"), home.join(".pyenv/versions/linked")).unwrap();
         let places = places(&home, &["/usr/bin".into()]);
-        let granted = |file: &&str| places.readable.iter().any(|place| home.join(file).starts_with(place));
+        let granted = |file: &&str| is_granted(&places, &home.join(file));
         assert_eq!(secret.into_iter().filter(granted).collect::<Vec<_>>(), Vec::<&str>::new());
         assert_eq!(plain.into_iter().filter(granted).collect::<Vec<_>>(), plain);
-        let listed = [".pyenv", ".nvm", ".volta", ".asdf", ".local/share/mise", ".sdkman"].map(|root| home.join(root));
-        assert_eq!(places.listed, listed);
+        let listed = [".pyenv", ".nvm", ".volta", ".asdf", ".local/share/mise", ".sdkman", "homebrew"];
+        assert_eq!(places.listed, listed.map(|root| home.join(root)));
+    }
+
+    /// Files of products as their installers write them.
+    #[test]
+    fn installed_products_of_toolchains_are_granted() {
+        let maven = "<settings><!-- <password>repopwd</password> --></settings>";
+        let java = "# com.sun.management.jmxremote.password.file=x\n";
+        let files = [
+            (".sdkman/candidates/maven/3.9/conf/settings.xml", maven),
+            (".sdkman/candidates/maven/3.9/conf/toolchains.xml", "<toolchains/>"),
+            (".sdkman/candidates/java/21/conf/management/management.properties", java),
+            (".sdkman/candidates/java/21/jmods/java.base.jmod", ""),
+            (".sdkman/candidates/java/21/release", ""),
+            (".sdkman/candidates/spark/4/jars/x.jar", ""),
+            (".asdf/installs/maven/3.9/conf/settings.xml", maven),
+            (".asdf/installs/maven/3.9/boot/x.jar", ""),
+            (".asdf/installs/erlang/27/erts-15/bin/beam.smp", ""),
+            (".asdf/installs/erlang/27/releases/27/start.boot", ""),
+            (".asdf/installs/dotnet/9/shared/Microsoft.NETCore.App/9.0/x.deps.json", "a@b"),
+            (".asdf/installs/dotnet/9/sdk/9.0/x.dll", ""),
+            (".asdf/installs/dotnet/9/host/fxr/9.0/libhostfxr.so", ""),
+            (".asdf/installs/dotnet/9/packs/x/9.0/x.xml", ""),
+            (".asdf/installs/golang/1.26/go/src/fmt/print.go", ""),
+            (".asdf/installs/golang/1.26/go/go.env", "GOPROXY=https://proxy.golang.org,direct"),
+            (".local/share/mise/installs/maven/3.9/apache-maven-3.9/conf/settings.xml", maven),
+            (".local/share/mise/installs/maven/3.9/apache-maven-3.9/conf/toolchains.xml", "<toolchains/>"),
+            (".local/share/mise/installs/pipx-x/1/x/pyvenv.cfg", "command = /home/me@corp/x"),
+            (".pyenv/versions/tokenizer/pyvenv.cfg", "command = /home/me@corp/.pyenv/versions/tokenizer"),
+            (".pyenv/versions/3.14/envs/app/bin/python", ""),
+            ("homebrew/Cellar/openjdk/21/libexec/jmods/java.base.jmod", ""),
+            ("homebrew/Cellar/openjdk/21/libexec/conf/net.properties", ""),
+            ("homebrew/Cellar/openjdk/21/libexec/release", ""),
+            ("homebrew/Cellar/maven/3.9/libexec/boot/x.jar", ""),
+            ("homebrew/Cellar/maven/3.9/libexec/conf/settings.xml", maven),
+            ("homebrew/Cellar/git/2/etc/bash_completion.d/git", "$@"),
+        ];
+        let (_dir, home) = home();
+        files.iter().for_each(|(file, text)| write(&home, file, text));
+        let places = places(&home, &["/usr/bin".into()]);
+        let closed = files.iter().map(|(file, _)| *file).filter(|file| !is_granted(&places, &home.join(file)));
+        assert_eq!(closed.collect::<Vec<_>>(), Vec::<&str>::new());
+        assert_eq!(places.left_out, []);
+    }
+
+    /// The reasons that `subtend doctor` prints. A link in the version leads to settings with another name next to it.
+    /// The control: the products above.
+    #[test]
+    fn closed_parts_of_installed_versions_are_left_out() {
+        let (_dir, home) = home();
+        let secret = "<settings><!-- x --><password>x</password></settings>";
+        write(&home, ".asdf/installs/maven/3/conf/settings.xml", secret);
+        write(&home, ".asdf/installs/maven/4/mine", secret);
+        write(&home, ".pyenv/versions/conda/.condarc", "channels: [https://host/t/ab-12/main]");
+        write(&home, "project/lib/x", "");
+        std::fs::create_dir_all(home.join(".asdf/installs/maven/4/conf")).unwrap();
+        symlink("../mine", home.join(".asdf/installs/maven/4/conf/settings.xml")).unwrap();
+        symlink(home.join("project"), home.join(".asdf/installs/maven/5")).unwrap();
+        let mut left_out = places(&home, &["/usr/bin".into()]).left_out;
+        left_out.sort();
+        let settings = |version: &str| secrets_reason(&home.join(".asdf/installs/maven").join(version));
+        let expected = [
+            (".asdf/installs/maven/3/conf/settings.xml", settings("3/conf/settings.xml")),
+            (".asdf/installs/maven/4/mine", settings("4/conf/settings.xml")),
+            (".pyenv/versions/conda/.condarc", secrets_reason(&home.join(".pyenv/versions/conda/.condarc"))),
+            ("project", format!("it is outside of {}", home.join(".asdf").display())),
+        ];
+        assert_eq!(left_out, expected.map(|(file, why)| (home.join(file), why)));
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Toolchains below the home directory: which of their parts a sandboxed command can use.
 //!
-//! Programs and libraries are named one by one. All else stays closed, since settings and clones of repositories may hold tokens.
+//! Of its own directory, parts are named one by one. All else stays closed, since settings and clones of repositories may hold tokens.
+//! Installed versions are walked.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::outside::{Writable, resolve};
+use super::versions::{DEPTH, Walk};
 
 /// One toolchain. `*` in its parts is any name.
 pub(super) struct Toolchain {
@@ -14,7 +17,7 @@ pub(super) struct Toolchain {
     pub(super) default: &'static str,
     /// Programs, libraries and files that hold no secrets.
     parts: &'static [&'static str],
-    /// Directories of installed versions, of which [`VERSION_PARTS`], [`VERSION_SETTINGS`] and programs are granted.
+    /// Directories of installed versions, which are granted as [`Walk`] finds.
     versions: &'static [&'static str],
     /// Settings, which are granted if they hold no secrets.
     settings: &'static [&'static str],
@@ -77,16 +80,7 @@ pub(super) const TOOLCHAINS: [Toolchain; 13] = [
     Toolchain {
         variable: "VOLTA_HOME",
         default: ".volta",
-        // The images of npm, pnpm and yarn are packages.
-        parts: &[
-            "bin",
-            "tools/user",
-            "tools/inventory",
-            "tools/image/*/*/node_modules",
-            "tools/image/*/*/dist",
-            "tools/image/*/*/index.js",
-            "tools/image/*/*/package.json",
-        ],
+        parts: &["bin", "tools/user", "tools/inventory"],
         versions: &["tools/image/*/*", "tools/image/packages/*/*"],
         ..NONE
     },
@@ -111,21 +105,20 @@ pub(super) const TOOLCHAINS: [Toolchain; 13] = [
             "installs/golang/*/go/src",
             "installs/golang/*/packages/pkg",
         ],
-        versions: &["installs/*/*", "installs/golang/*/go", "installs/golang/*/packages"],
+        versions: &["installs/*/*"],
         ..NONE
     },
     Toolchain {
         variable: "MISE_DATA_DIR",
         default: ".local/share/mise",
-        // The programs of some tools are in a directory with the name of the release.
-        parts: &["shims", "installs/*/*/*/bin", "installs/*/*/*/lib", "installs/go/*/pkg", "installs/go/*/src"],
+        parts: &["shims", "installs/go/*/pkg", "installs/go/*/src"],
         versions: &["installs/*/*"],
         ..NONE
     },
     Toolchain { variable: "SDKMAN_DIR", default: ".sdkman", versions: &["candidates/*/*"], ..NONE },
     Toolchain { variable: "GOPATH", default: "go", parts: &["bin", "pkg"], ..NONE },
     Toolchain { variable: "GOROOT", parts: &["pkg", "src"], versions: &["."], ..NONE },
-    Toolchain { variable: "JAVA_HOME", parts: &["jre/bin", "jre/lib"], versions: &["."], ..NONE },
+    Toolchain { variable: "JAVA_HOME", versions: &["."], ..NONE },
     Toolchain {
         variable: "HOMEBREW_PREFIX",
         parts: &["bin", "lib", "Cellar/go/*/libexec/pkg", "Cellar/go/*/libexec/src"],
@@ -134,69 +127,54 @@ pub(super) const TOOLCHAINS: [Toolchain; 13] = [
     },
 ];
 
-/// Parts of an installed version, which may be of Python, Node, Java, Maven, Go, or a program of any kind.
-const VERSION_PARTS: [&str; 18] = [
-    "bin",
-    "sbin",
-    "lib",
-    "lib64",
-    "include",
-    "share",
-    "libexec/bin",
-    "libexec/lib",
-    "libexec/gcc",
-    "libexec/git-core",
-    "jmods",
-    "release",
-    "conf/security",
-    "conf/logging",
-    "conf/logging.properties",
-    "boot",
-    "ssl/cacert.pem",
-    "VERSION",
-];
-
-/// Settings of an installed version that its programs read.
-const VERSION_SETTINGS: [&str; 6] =
-    ["etc/npmrc", "pip.conf", "pyvenv.cfg", "libexec/pyvenv.cfg", "go.env", "conf/settings.xml"];
-
-/// Words of settings with secrets, in lower case. An address with a password has an `@`.
-const SECRET_WORDS: [&str; 7] = ["token", "secret", "passw", "credential", "_auth", "_key", "@"];
-
-/// Maximum bytes of a settings file that is searched for secrets. A longer one is not granted.
-const MAX_SETTINGS: u64 = 64 << 10;
-
 impl Toolchain {
     /// Returns whether the toolchain selects one of several versions, for which its programs list names.
     pub(super) fn has_versions(&self) -> bool {
         self.versions.iter().any(|pattern| pattern.contains('*'))
     }
 
-    /// Returns the granted parts of the toolchain in `root`: programs and libraries, and settings.
-    pub(super) fn wanted(&self, root: &Path, writable: &Writable) -> (Vec<PathBuf>, Vec<PathBuf>) {
-        let found = |patterns: &[&str]| -> Vec<PathBuf> {
-            patterns.iter().flat_map(|pattern| matching(root, pattern)).collect()
+    /// Returns the granted paths of the toolchain in `root`, and those that are not granted, with the reasons. Both are without links.
+    pub(super) fn wanted(
+        &self,
+        root: &Path,
+        writable: &Writable,
+        refusal_reason: &dyn Fn(&Path) -> Option<String>,
+    ) -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
+        let Some(real_root) = resolve(root, writable) else { return (Vec::new(), Vec::new()) };
+        let found = |patterns: &'static [&'static str]| {
+            let named = patterns.iter().flat_map(|pattern| matching(root, pattern));
+            named.filter_map(|named| resolve(&named, writable).map(|real| (named, real)))
         };
-        let mut parts = found(self.parts);
-        let mut settings = found(self.settings);
-        for version in found(self.versions) {
-            parts.extend(VERSION_PARTS.iter().map(|part| version.join(part)));
-            settings.extend(VERSION_SETTINGS.iter().map(|file| version.join(file)));
-            for dir in [version.join("libexec"), version] {
-                let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-                parts.extend(entries.map(|entry| entry.path()).filter(|path| is_program(path)));
+        // A plugin may be a link to a project, of which a directory `lib` may hold anything.
+        let parts: Vec<PathBuf> = found(self.parts)
+            .filter(|(named, real)| named.parent() == Some(root) || real.starts_with(&real_root))
+            .map(|(_, real)| real)
+            .collect();
+        let own: HashSet<PathBuf> = parts.iter().cloned().collect();
+        let (mut whole, mut seen) = (own.clone(), HashSet::new());
+        let mut walk = Walk { writable, root: &real_root, refused: Vec::new(), parts: own, granted: parts };
+        for (named, real) in found(self.settings) {
+            if walk.settings(&named, &real, true) {
+                walk.granted.push(real);
             }
         }
-        // A version may be a link to a project, of which a directory `lib` may hold anything.
-        let real_root = resolve(root, writable);
-        let is_own = |path: &PathBuf| {
-            let is_named = path.parent() == Some(root);
-            is_named
-                || resolve(path, writable).zip(real_root.as_ref()).is_some_and(|(real, root)| real.starts_with(root))
-        };
-        parts.retain(is_own);
-        settings.retain(|path| path.exists());
-        (parts, settings)
+        for (_, real) in found(self.versions).filter(|(_, real)| real.is_dir()) {
+            if !seen.insert(real.clone()) || real.ancestors().any(|dir| whole.contains(dir)) {
+                continue;
+            }
+            let outside = || format!("it is outside of {}", root.display());
+            let refused = (!real.starts_with(&real_root)).then(outside).or_else(|| refusal_reason(&real));
+            if let Some(why) = refused {
+                walk.refused.push((real, why));
+            } else if walk.directory(&real, DEPTH, false) {
+                whole.insert(real.clone());
+                walk.granted.push(real);
+            }
+        }
+        // Settings may be a link to a file that has another name in the same directory.
+        let refused: HashSet<&PathBuf> = walk.refused.iter().map(|(path, _)| path).collect();
+        walk.granted.retain(|path| !refused.contains(path));
+        (walk.granted, walk.refused)
     }
 }
 
@@ -204,26 +182,12 @@ impl Toolchain {
 fn matching(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let step = |dirs: Vec<PathBuf>, part: &str| match part {
         "." => dirs,
-        "*" => dirs.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path()).collect(),
+        "*" => {
+            let entries = dirs.iter().flat_map(std::fs::read_dir).flatten().flatten();
+            let is_hidden = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+            entries.filter(|entry| !is_hidden(entry)).map(|entry| entry.path()).collect()
+        }
         name => dirs.iter().map(|dir| dir.join(name)).filter(|path| path.exists()).collect(),
     };
     pattern.split('/').fold(vec![root.to_owned()], step)
-}
-
-/// Returns whether settings are too long, unreadable, or have a word of [`SECRET_WORDS`]. Their name may be any: they may be a link.
-pub(super) fn may_hold_secret(settings: &Path) -> bool {
-    let is_short = settings.metadata().is_ok_and(|found| found.is_file() && found.len() <= MAX_SETTINGS);
-    let text = if is_short { std::fs::read_to_string(settings).ok() } else { None };
-    text.is_none_or(|text| SECRET_WORDS.iter().any(|word| text.to_lowercase().contains(word)))
-}
-
-#[cfg(unix)]
-pub(super) fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-}
-
-#[cfg(not(unix))]
-pub(super) fn is_program(path: &Path) -> bool {
-    path.is_file()
 }
