@@ -401,8 +401,9 @@ async fn files_of_a_killed_guard_are_removed_by_the_host() {
     let watch = tokio::task::spawn_blocking(move || {
         let scratch = std::path::PathBuf::from(std::fs::read_to_string(pipe).unwrap().trim());
         assert!(scratch.join("a/file").exists());
-        let guard = scratch.file_name().unwrap().to_str().unwrap().split('-').nth(2).unwrap().to_owned();
-        let locked = scratch.with_file_name(format!("subtend-scratch-{guard}-locked"));
+        let (start, _) = scratch.file_name().unwrap().to_str().unwrap().rsplit_once('-').unwrap();
+        let guard = start.rsplit_once('-').unwrap().1.to_owned();
+        let locked = scratch.with_file_name(format!("{start}-locked"));
         std::fs::create_dir(&locked).unwrap();
         let lock = std::fs::File::open(&locked).unwrap();
         lock.try_lock().unwrap();

@@ -1,5 +1,6 @@
 //! A temporary directory for one command, removed when the command has ended.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, fstat, lstat, openat};
 use rustix::io::Errno;
 
-/// Start of the names, which the process id of the guard and a number follow.
+/// Start of the names, which a hash of the machine, the process id of the guard and a number follow.
 const PREFIX: &str = "subtend-scratch-";
 /// Maximum number of names to try, because killed guards leave directories behind.
 const MAX_TRIES: u32 = 10_000;
@@ -22,10 +23,10 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn create() -> io::Result<Self> {
-        let base = base()?;
+        let (base, prefix) = (base()?, prefix());
         let id = std::process::id();
         for n in 0..MAX_TRIES {
-            let path = base.join(format!("{PREFIX}{id}-{n}"));
+            let path = base.join(format!("{prefix}{id}-{n}"));
             match std::fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => match lock(&path) {
                     Ok(lock) => return Ok(Self { path, _lock: lock }),
@@ -47,7 +48,7 @@ impl Scratch {
 
 /// Removes the directories of guards that were killed. Blocks until all are removed or their removal has failed.
 pub(super) fn sweep() {
-    for path in base().map(|base| found(&base, PREFIX)).unwrap_or_default() {
+    for path in base().map(|base| found(&base, &prefix())).unwrap_or_default() {
         // The lock is held until the removal ends, so that no guard takes the name meanwhile.
         if let Ok(_lock) = lock(&path) {
             // What remains is found by the next sweep.
@@ -58,7 +59,18 @@ pub(super) fn sweep() {
 
 /// Returns the directories of the guard with the process id `guard`.
 pub(super) fn left_by(guard: u32) -> Vec<PathBuf> {
-    base().map(|base| found(&base, &format!("{PREFIX}{guard}-"))).unwrap_or_default()
+    base().map(|base| found(&base, &format!("{}{guard}-", prefix()))).unwrap_or_default()
+}
+
+/// Returns the start of the names of this machine. Another one that shares the file system may not see its locks.
+fn prefix() -> String {
+    let read = |path| std::fs::read_to_string(path).ok();
+    let is_known = |id: &String| !["", "uninitialized"].contains(&id.trim());
+    let id = read("/etc/machine-id").filter(is_known).or_else(|| read("/proc/sys/kernel/hostname"));
+    // The id itself is confidential. After a change of the hash, older directories remain.
+    let mut hasher = DefaultHasher::new();
+    id.unwrap_or_default().trim().hash(&mut hasher);
+    format!("{PREFIX}{:016x}-", hasher.finish())
 }
 
 fn found(base: &Path, prefix: &str) -> Vec<PathBuf> {
@@ -148,5 +160,18 @@ mod tests {
             names.each_ref().map(|path| lock(path).map(drop)),
             [Ok(()), Err(Errno::WOULDBLOCK), Err(Errno::NOTDIR), Err(Errno::NOTDIR), Err(Errno::NOENT)]
         );
+    }
+
+    #[test]
+    fn sweep_keeps_directories_of_other_machines() {
+        let base = base().unwrap();
+        let id = std::process::id();
+        let names = [format!("{}{id}-unlocked", prefix()), format!("{PREFIX}{:016x}-{id}-unlocked", 0)];
+        let paths = names.map(|name| base.join(name));
+        paths.iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        sweep();
+        assert_eq!(paths.each_ref().map(|path| path.exists()), [false, true]);
+        let [_, other] = paths;
+        std::fs::remove_dir(other).unwrap();
     }
 }
