@@ -45,10 +45,9 @@ fn import_into_empty(bytes: &[u8]) -> InputResult {
                 sessions,
                 "the number of sessions differs from the reported one"
             );
-            let again = pool::imported(&exported(&journal)).map(|(journal, _)| journal);
-            let Ok(again) = again else { panic!("an export is not imported again") };
-            assert_eq!(living(&journal), living(&again), "an export loses sessions");
-            let out = exported(&again);
+            let again = pool::imported(&exported(&journal)).ok().map(|(journal, _)| journal);
+            assert_eq!(again.as_ref().map(living), Some(living(&journal)), "an export loses sessions");
+            let out = again.as_ref().map(exported).unwrap_or_default();
             let third = pool::imported(&out).map(|(journal, _)| exported(&journal));
             assert!(
                 third.as_ref().is_ok_and(|third| *third == out),
