@@ -4,6 +4,7 @@
 //! without following links. So a tool acts on the checked object even if a link is swapped in meanwhile.
 
 pub(crate) mod beneath;
+mod in_memory;
 pub(crate) mod mode;
 pub(crate) mod names;
 mod spelling;
@@ -33,6 +34,8 @@ pub struct Workspace {
     path: PathBuf,
     /// For a worktree, the workspaces that it was made for: commands must not write there or anywhere else.
     made_for: Option<Vec<PathBuf>>,
+    /// Whether the directory is on a file system of this machine, which no server or other process answers for.
+    is_local: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +103,8 @@ impl Workspace {
         let dir = dir.map_err(failed)?;
         // Check the list permission here: without it, the directory can be opened, but every tool fails.
         dir.entries().map_err(failed)?;
-        Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()), made_for: None })
+        let is_local = in_memory::is_local(&dir);
+        Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()), made_for: None, is_local })
     }
 
     /// Restricts commands to this directory: they run in a sandbox, or are refused. The sandbox follows no links of the `workspaces` that the
@@ -207,6 +211,11 @@ impl Workspace {
         let is_missing =
             |path: &Path| self.dir.symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         resolve_path(resolve, is_missing)
+    }
+
+    /// Returns whether reading the file at the normalized `path` certainly waits for no disk, server or other process. Does not block.
+    pub(crate) fn is_in_memory(&self, path: &Path) -> bool {
+        self.is_local && in_memory::is_in_memory(&self.dir, path)
     }
 
     /// Opens a file for reading, without blocking on a pipe.

@@ -1,4 +1,4 @@
-//! Shared parts of the file tools: typed arguments, a blocking thread for each call, and checks of every path.
+//! Shared parts of the file tools: typed arguments, threads for calls that may block, and checks of every path.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -47,7 +47,12 @@ pub(crate) trait Builtin: Send + Sync + 'static {
 
     fn path(args: &Self::Args) -> &str;
 
-    /// Runs on a thread that may block. `path` is normalized and permitted.
+    /// Returns whether `run` would not block, so that it needs no thread of its own.
+    fn is_immediate(_path: &str, _job: &Job) -> bool {
+        false
+    }
+
+    /// Runs on a thread that may block, unless it is immediate. `path` is normalized and permitted.
     fn run(args: Self::Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError>;
 }
 
@@ -108,6 +113,11 @@ impl Job {
             return Err(ToolError::denied(format!("`{path}` leads to `{real}`, and {action} of `{real}` {why}")));
         }
         Ok(())
+    }
+
+    /// Returns whether the session may read every file of the workspace, so that other names of a file need no search.
+    pub(super) fn may_read_all(&self) -> bool {
+        self.other_names.need_no_search()
     }
 
     /// Checks that the session may read all other names (hard links) of `file`, which was opened from a directory.
@@ -188,6 +198,10 @@ impl<B: Builtin> Tool for FileTool<B> {
             };
             // After the permit of the registry, so that one workspace does not reserve the memory of all.
             let reserved = WALKS.reserve(B::WALK_BYTES, &call.cancel).await?;
+            if B::is_immediate(&path, &job) {
+                job.check_cancelled()?;
+                return B::run(args, &path, &job);
+            }
             let work = tokio::task::spawn_blocking(move || {
                 let _held = (permit, reserved);
                 job.check_cancelled()?;

@@ -1,6 +1,7 @@
 //! `read`: returns lines of one file.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -54,6 +55,11 @@ impl Builtin for ReadTool {
 
     fn path(args: &ReadArgs) -> &str {
         &args.path
+    }
+
+    /// A small file in memory is read in less time than a thread needs to wake up.
+    fn is_immediate(path: &str, job: &Job) -> bool {
+        job.may_read_all() && job.workspace.is_in_memory(Path::new(path))
     }
 
     fn run(args: ReadArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {

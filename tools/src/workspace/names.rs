@@ -50,6 +50,11 @@ impl OtherNames {
         Self { limited: !authority.allows_below(READ, "."), unread: OnceCell::new(), cancel }
     }
 
+    /// Returns whether the authority allows reading the whole workspace, so that [`permit`](Self::permit) never searches it.
+    pub(crate) fn need_no_search(&self) -> bool {
+        !self.limited
+    }
+
     /// Checks that `authority` does not deny any name of `file`, which was opened as `name` in `dir`.
     ///
     /// # Errors

@@ -1,7 +1,12 @@
+use std::path::Path;
+
+use futures_util::FutureExt as _;
 use serde_json::json;
+use subtend_session::authority::Verdict;
 use subtend_session::call::ToolErrorKind;
 
 use super::ToolFixture;
+use crate::workspace::names::READ;
 
 fn number_lines(n: usize) -> String {
     (1..=n).map(|line| format!("line {line}\n")).collect()
@@ -115,4 +120,24 @@ async fn huge_line_is_read_in_bounded_memory() {
         fixture.text("read", json!({"path": "big"})).await,
         format!("     1\t{line}… (104855600 more bytes)\n[lines 1-1 of 1, 104857600 bytes]")
     );
+}
+
+/// Waking a thread takes more time than such a read. The controls: a large file, and rules for which a read may search the workspace.
+#[cfg(target_os = "linux")]
+#[test]
+fn small_file_in_memory_is_read_without_a_thread() {
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+    let _entered = runtime.enter();
+    // Until the sender is dropped, the only thread is in use.
+    let (in_use, end) = std::sync::mpsc::channel::<()>();
+    let held = runtime.spawn_blocking(move || end.recv());
+    let large = "x".repeat((16 << 10) + 1);
+    let fixture = ToolFixture::new(&[("small", "text"), ("large", &large)]);
+    let limited = ToolFixture::new(&[("small", "text")]).with_rules(&[(READ, "secret", Verdict::Deny)]);
+    let is_immediate = |fixture: &ToolFixture, path: &str| {
+        fixture.call("read", json!({"path": path})).now_or_never().is_some_and(|result| result.is_ok())
+    };
+    assert_eq!(is_immediate(&fixture, "small"), fixture.workspace.is_in_memory(Path::new("small")));
+    assert_eq!([is_immediate(&fixture, "large"), is_immediate(&limited, "small")], [false; 2]);
+    drop((in_use, held));
 }
