@@ -383,9 +383,10 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
         (Some(AskVerdict::Deny), Some(AnsweredBy::Closed)) => ("denied: the call ended first", BAD),
         (Some(AskVerdict::Deny), Some(AnsweredBy::Person) | None) => ("denied", BAD),
     };
-    let resource = first_line(&row.full_resource, 80);
+    let exact_resource = exact(&row.full_resource);
+    let resource = first_line(&exact_resource, 80);
     // A shortened call is also shown in full below the line, because its beginning alone could mislead.
-    let is_truncated = row.plan.is_none() && row.full_resource != resource;
+    let is_truncated = row.plan.is_none() && exact_resource != resource;
     let types = diff::types_text(&row.tool, &row.action);
     let args = row.args.as_deref().filter(|_| types || *row.action != *"shell.run");
     let asked = diff::text_with_args(&row.tool, &row.action, &row.full_resource, args.unwrap_or_default());

@@ -29,3 +29,21 @@ fn call_by_use_tool_is_listed_as_the_called_tool() {
         assert_eq!((&*rows[0].tool, &*rows[0].full_resource), ("process", &*typed), "{tool}");
     }
 }
+
+/// The list is where an answer with a digest is read from. The control: the same command without the character.
+#[test]
+fn listed_command_names_its_invisible_characters() {
+    let (id, head) = session();
+    for (command, shown) in [("sh deploy.sh", "sh deploy.sh"), ("sh deploy\u{2800}.sh", "sh deploy<U+2800>.sh")] {
+        let asked = Record::AskOpened {
+            call: CallId { turn: TurnNo(1), ix: 0 },
+            action: "shell.run".into(),
+            resource: command.into(),
+            root: id,
+            deadline_at: None,
+        };
+        let rows = approvals_of(id, &head, [asked].iter());
+        let line = line(&rows[0], 0);
+        assert!(line.contains(&format!("shell.run on {shown}  ")) && !line.contains('\n'), "{line}");
+    }
+}

@@ -398,6 +398,25 @@ mod tests {
         assert!(question(&fetch, Some(&workspace), None).contains("\n\n| {\"city\": \"x\"}\n\nallow?"));
     }
 
+    /// Another file with a name that looks the same would run. The control: a command without such a character.
+    #[test]
+    fn short_command_names_its_invisible_characters() {
+        let question = |command: &str| {
+            let call = serde_json::json!({"session": id(ROOT), "root": id(ROOT), "path": "a3f9c1", "call": "1.0",
+                "tool": "shell", "args": "{}", "action": "shell.run", "resource": command, "digest": "d"});
+            let call: ListedCall = serde_json::from_value(call).expect("a call");
+            call.question(None).expect("a question").question
+        };
+        let allow = "\nallow? [y]es, [a]lways in this session (this command), [N]o";
+        assert_eq!(question("sh pr\u{fc}fung.sh"), format!("a3f9c1 asks for shell.run on sh pr\u{fc}fung.sh (shell){allow}"));
+        for (command, shown) in [
+            ("sh deploy.sh\u{2800}--dry-run", "sh deploy.sh<U+2800>--dry-run"),
+            ("sh pr\u{fc}\u{fe0e}fung.sh", "sh pr\u{fc}<U+FE0E>fung.sh"),
+        ] {
+            assert_eq!(question(command), format!("a3f9c1 asks for shell.run on {shown} (shell){allow}"));
+        }
+    }
+
     /// Arguments named like those of a command or an edit hide no others of a server's tool. The control: an edit.
     #[test]
     fn call_of_another_tool_is_shown_with_all_arguments() {

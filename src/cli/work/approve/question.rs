@@ -4,7 +4,7 @@ use subtend_actors::Approval;
 use subtend_tools::workspace::Workspace;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::super::super::paint::{clip, first_line};
+use super::super::super::paint::{clip, exact, first_line};
 use super::super::diff;
 use super::super::frame::frame_text;
 
@@ -25,8 +25,8 @@ pub(super) fn question(approval: &Approval, workspace: Option<&Workspace>, colum
     let around = path.width().saturating_add(action.width()).saturating_add(tool.width()).saturating_add(OTHER_WIDTH);
     let width = columns
         .map_or(RESOURCE_WIDTH, |columns| columns.saturating_sub(around).clamp(MIN_RESOURCE_WIDTH, RESOURCE_WIDTH));
-    let resource = first_line(&diff::resource(&approval.action, &approval.resource, &approval.args), width);
-    let whole = full_content(approval, workspace).filter(|whole| *whole != resource);
+    let resource = first_line(&exact(&diff::resource(&approval.action, &approval.resource, &approval.args)), width);
+    let whole = full_content(approval, workspace).filter(|whole| exact(whole) != resource);
     // The end of a long name may be what tells the tool from another one.
     let name = (*action != *approval.action).then(|| approval.action.to_string());
     let parts: Vec<String> = name.into_iter().chain(whole).collect();
