@@ -4,7 +4,7 @@
 //! time, whatever the depth, and not one for each level.
 
 use std::collections::HashSet;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, fstat, openat};
@@ -39,6 +39,8 @@ impl SecondNames {
 
 /// A directory on the way to the open one.
 struct OpenLevel {
+    /// Its name in the level above.
+    name: CString,
     path: String,
     inode: Inode,
     /// Its directories that are still to be searched.
@@ -62,7 +64,8 @@ pub(crate) fn unread(
             let dir =
                 if path == UNNAMED { "a directory whose name is not UTF-8".to_owned() } else { format!("`{path}`") };
             Err(format!(
-                "{dir} cannot be listed and may hold one of them. Make it listable (`chmod u+rx`), or copy the file"
+                "{dir} cannot be listed and may hold one of them. Make it listable (`chmod u+rx`), try again if it was moved meanwhile, or copy the \
+                 file"
             ))
         }
     }
@@ -73,12 +76,15 @@ impl WorkspaceSurvey<'_> {
     pub(super) fn find_second_names(&mut self, root: BorrowedFd<'_>, actions: (bool, bool)) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("cannot open the workspace: {error}");
         let mut dir = root.try_clone_to_owned().map_err(failed)?;
-        let mut levels = vec![self.search_level(dir.as_fd(), ".".to_owned(), 0, actions)?];
+        let mut levels = vec![self.search_level(dir.as_fd(), (c".".to_owned(), ".".to_owned()), 0, actions)?];
         while let Some(level) = levels.last_mut() {
             let Some(name) = level.dirs.pop() else {
                 levels.pop();
                 if let Some(above) = levels.last() {
-                    dir = open_parent(dir.as_fd(), above.inode)?;
+                    dir = match open_same(dir.as_fd(), c"..", above.inode) {
+                        Some(above) => above,
+                        None => self.reopen(root, &mut levels, actions)?,
+                    };
                 }
                 continue;
             };
@@ -95,7 +101,7 @@ impl WorkspaceSurvey<'_> {
                     continue;
                 }
             };
-            let level = self.search_level(child.as_fd(), path, levels.len(), actions)?;
+            let level = self.search_level(child.as_fd(), (name, path), levels.len(), actions)?;
             if !level.dirs.is_empty() {
                 // Without the right to search it, nothing in it can be opened, nor the way back.
                 if openat(&child, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_err() {
@@ -109,11 +115,37 @@ impl WorkspaceSurvey<'_> {
         Ok(())
     }
 
+    /// Opens the last of the `levels` by their names, because a directory was moved away from it. A level that was moved itself cannot be
+    /// found: it is removed with those below, and its remaining directories count as unlisted.
+    fn reopen(
+        &mut self,
+        root: BorrowedFd<'_>,
+        levels: &mut Vec<OpenLevel>,
+        actions: (bool, bool),
+    ) -> Result<OwnedFd, String> {
+        let failed = |error: std::io::Error| format!("cannot open the workspace: {error}");
+        let mut dir = root.try_clone_to_owned().map_err(failed)?;
+        let mut found = 1;
+        for level in levels.iter().skip(1) {
+            let Some(opened) = open_same(dir.as_fd(), &level.name, level.inode) else { break };
+            dir = opened;
+            found += 1;
+        }
+        for lost in levels.drain(found..) {
+            let queued: usize = lost.dirs.iter().map(queued_bytes_of).sum();
+            self.queued_bytes = self.queued_bytes.saturating_sub(queued);
+            if queued > 0 {
+                self.record_unlisted(lost.path, actions);
+            }
+        }
+        Ok(dir)
+    }
+
     /// Searches the files of one directory. Returns it with the directories in it.
     fn search_level(
         &mut self,
         dir: BorrowedFd<'_>,
-        path: String,
+        (name, path): (CString, String),
         depth: usize,
         actions: (bool, bool),
     ) -> Result<OpenLevel, String> {
@@ -121,7 +153,7 @@ impl WorkspaceSurvey<'_> {
         let mut dirs = Vec::new();
         let (reads, writes) = self.restricted(&path, actions);
         if !reads && !writes {
-            return Ok(OpenLevel { path, inode: inode(&found), dirs });
+            return Ok(OpenLevel { name, path, inode: inode(&found), dirs });
         }
         self.visit_entries(dir, &path, depth, &mut |survey, entry| {
             let entry = match entry {
@@ -153,7 +185,7 @@ impl WorkspaceSurvey<'_> {
             }
             Ok(())
         })?;
-        Ok(OpenLevel { path, inode: inode(&found), dirs })
+        Ok(OpenLevel { name, path, inode: inode(&found), dirs })
     }
 
     fn record_unlisted(&mut self, path: String, actions: (bool, bool)) {
@@ -167,15 +199,50 @@ impl WorkspaceSurvey<'_> {
     }
 }
 
-/// Opens the parent of `dir`, which must still be the directory from which `dir` was opened.
-fn open_parent(dir: BorrowedFd<'_>, expected: Inode) -> Result<OwnedFd, String> {
-    let moved = || "a directory was moved while the workspace was inspected: try again".to_owned();
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let above = openat(dir, "..", flags, Mode::empty()).map_err(|_| moved())?;
-    let found = fstat(&above).map_err(|_| moved())?;
-    if inode(&found) == expected { Ok(above) } else { Err(moved()) }
+/// Opens the directory `name` in `dir`, if it is still the `expected` one.
+fn open_same(dir: BorrowedFd<'_>, name: &CStr, expected: Inode) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(dir, name, flags, Mode::empty()).ok()?;
+    (inode(&fstat(&opened).ok()?) == expected).then_some(opened)
 }
 
 fn queued_bytes_of(name: &CString) -> usize {
     name.as_bytes().len().saturating_add(NAME_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_session::authority::{Rule, RuleSet, Verdict};
+
+    use super::*;
+
+    /// The control: levels that are still in place are opened, and nothing counts as unlisted.
+    #[test]
+    fn moved_level_counts_as_unlisted() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b/c/d")).unwrap();
+        let rule = Rule { action: READ.into(), resource: "**/.env".into(), verdict: Verdict::Deny };
+        let no_env = Authority::of(RuleSet { default: Verdict::Allow, rules: vec![rule] });
+        let root = OwnedFd::from(std::fs::File::open(dir.path()).unwrap());
+        let root = root.as_fd();
+        let reopened = || {
+            let mut survey = WorkspaceSurvey::new(&no_env);
+            let mut levels = Vec::new();
+            for (name, path) in [(c".", "."), (c"a", "a"), (c"b", "a/b"), (c"c", "a/b/c")] {
+                let opened = std::fs::File::open(dir.path().join(path)).unwrap();
+                let level = (name.to_owned(), path.to_owned());
+                levels.push(survey.search_level(opened.as_fd(), level, 0, (true, false)).unwrap());
+            }
+            move || {
+                let dir = survey.reopen(root, &mut levels, (true, false)).unwrap();
+                let last = levels.last().unwrap();
+                assert_eq!(inode(&fstat(dir).unwrap()), last.inode);
+                (last.path.clone(), survey.unread.unlisted)
+            }
+        };
+        let [in_place, moved] = [reopened(), reopened()];
+        assert_eq!(in_place(), ("a/b/c".to_owned(), None));
+        std::fs::rename(dir.path().join("a/b"), dir.path().join("b")).unwrap();
+        assert_eq!(moved(), ("a".to_owned(), Some("a/b".to_owned())));
+    }
 }

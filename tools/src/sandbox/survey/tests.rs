@@ -183,3 +183,41 @@ fn cancelled_search_of_a_workspace_ends() {
     let no_env = authority(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny)]);
     assert_eq!(unread(root, &no_env, &cancel), Err("the call was cancelled".into()));
 }
+
+/// A build moves directories while the workspace is inspected: commands still run, and no other name of a denied file is granted. The
+/// control: when nothing moves, all allowed files with several names are granted.
+#[test]
+fn moved_directories_do_not_end_the_search() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let dir = workspace(&["secret/.env", "a", "from/x"]);
+    let at = |path: &str| dir.path().join(path);
+    std::fs::hard_link(at("secret/.env"), at("alias")).unwrap();
+    std::fs::hard_link(at("a"), at("b")).unwrap();
+    let names: Vec<String> = (0..12).map(|n| format!("d{n}")).collect();
+    for name in &names {
+        (0..20).for_each(|n| std::fs::create_dir_all(at(&format!("from/{name}/s{n}/t"))).unwrap());
+    }
+    std::fs::create_dir(at("to")).unwrap();
+    let no_env = authority(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny)]);
+    let granted = || {
+        let granted = granted_paths(dir.path(), &no_env).unwrap();
+        ["alias", "a", "b"].map(|name| granted.iter().any(|(path, grant)| path == name && grant.starts_with('r')))
+    };
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                for [from, to] in [["from", "to"], ["to", "from"]] {
+                    names.iter().for_each(|name| {
+                        std::fs::rename(at(from).join(name), at(to).join(name)).unwrap();
+                    });
+                }
+            }
+        });
+        let found: Vec<_> = (0..30).map(|_| std::panic::catch_unwind(std::panic::AssertUnwindSafe(granted))).collect();
+        ended.store(true, Ordering::Relaxed);
+        assert!(found.iter().all(|found| found.as_ref().is_ok_and(|[alias, ..]| !alias)), "{found:?}");
+    });
+    assert_eq!(granted(), [false, true, true]);
+}
