@@ -136,17 +136,26 @@ fn unread(_: &Workspace, _: &Authority, _: &CancellationToken) -> Result<HashSet
 #[cfg(target_os = "linux")]
 pub(crate) static SEARCHES: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(2);
 
-/// Waits for a permit on this thread, which may block and may have no runtime.
+/// Waits for a permit on this thread, in the order of all waiting threads. The thread may block, and may have no runtime.
 #[cfg(target_os = "linux")]
 fn search_permit(cancel: &CancellationToken) -> Result<tokio::sync::SemaphorePermit<'static>, String> {
-    const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct WaitingThread(std::thread::Thread);
+    impl Wake for WaitingThread {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(std::sync::Arc::new(WaitingThread(std::thread::current())));
+    let mut waiting = std::pin::pin!(cancel.run_until_cancelled(SEARCHES.acquire()));
     loop {
-        if cancel.is_cancelled() {
-            return Err("the call was cancelled".to_owned());
+        match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(Some(Ok(permit))) => return Ok(permit),
+            Poll::Ready(None) => return Err("the call was cancelled".to_owned()),
+            Poll::Ready(Some(Err(error))) => return Err(error.to_string()),
+            Poll::Pending => std::thread::park(),
         }
-        if let Ok(permit) = SEARCHES.try_acquire() {
-            return Ok(permit);
-        }
-        std::thread::sleep(PAUSE);
     }
 }
