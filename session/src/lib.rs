@@ -22,6 +22,7 @@ pub mod limits;
 pub mod message;
 pub mod near;
 pub mod outcome;
+pub mod owners;
 mod phase;
 pub mod place;
 pub mod record;

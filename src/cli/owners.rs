@@ -4,6 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
+#[cfg(unix)]
+use subtend_session::owners::TrustedUsers;
+
 /// Refuses a data directory or a store that another user owns, or can replace through a parent directory. Accepts
 /// missing directories, because this user will create them.
 ///
@@ -105,10 +108,6 @@ const MAX_SETTINGS: u32 = 20_000;
 #[cfg(unix)]
 const MAX_LINKS: u32 = 40;
 
-/// The user id that owners have if they are not mapped into this user namespace.
-#[cfg(unix)]
-const OVERFLOW_UID: u32 = 65_534;
-
 /// The reason why a path cannot be trusted.
 #[cfg(unix)]
 enum UnsafePath {
@@ -119,24 +118,14 @@ enum UnsafePath {
 
 #[cfg(unix)]
 struct Owners {
-    user: u32,
-    /// True if some users of the machine, such as root, are not mapped into this user namespace.
-    has_unmapped: bool,
+    users: TrustedUsers,
 }
 
 #[cfg(unix)]
 impl Owners {
     fn of_this_process() -> Self {
-        // If all ids are mapped, the overflow id belongs to an ordinary user.
-        let has_unmapped = std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
-            let holds = |line: &str| {
-                let mut fields = line.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
-                let (first, _, count) = (fields.next()?, fields.next()?, fields.next()?);
-                Some((first..first.saturating_add(count)).contains(&u64::from(OVERFLOW_UID)))
-            };
-            !map.lines().any(|line| holds(line).unwrap_or(true))
-        });
-        Self { user: rustix::process::geteuid().as_raw(), has_unmapped }
+        let map = std::fs::read_to_string("/proc/self/uid_map").ok();
+        Self { users: TrustedUsers::new(rustix::process::geteuid().as_raw(), map.as_deref()) }
     }
 
     /// Resolves `path` and checks each directory and link on the way; `None` if a part is missing.
@@ -188,31 +177,24 @@ impl Owners {
         for _ in 0..MAX_LINKS {
             let at = path.ancestors().find(|at| at.symlink_metadata().is_ok())?;
             let Ok(target) = at.read_link() else {
-                return (at.symlink_metadata().ok()?.uid() == self.user).then(|| (at.to_owned(), mend(at)));
+                return (at.symlink_metadata().ok()?.uid() == self.users.own).then(|| (at.to_owned(), mend(at)));
             };
             path = at.parent()?.join(target).join(path.strip_prefix(at).ok()?);
         }
         None
     }
 
-    fn is_trusted_owner(&self, owner: u32) -> bool {
-        owner == self.user || owner == 0 || (owner == OVERFLOW_UID && self.has_unmapped)
-    }
-
-    /// Returns whether users other than the owner can write the path. A group with the same id as the user counts as
-    /// private, and members of root's group are trusted.
     fn is_writable_by_others(&self, found: &std::fs::Metadata) -> bool {
         use std::os::unix::fs::MetadataExt as _;
-        let is_private = found.gid() == 0 || found.gid() == self.user;
-        found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && !is_private)
+        self.users.is_writable_by_others(found.gid(), found.mode())
     }
 
     /// Checks a parent directory: its owner and all who can write it could replace its content.
     fn check_parent(&self, dir: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
         let shown = dir.display();
-        if !self.is_trusted_owner(found.uid()) {
-            let (owner, user) = (found.uid(), self.user);
+        if !self.users.includes(found.uid()) {
+            let (owner, user) = (found.uid(), self.users.own);
             let power = if found.is_dir() { ", who can replace its content," } else { "" };
             let what = format!("{shown} belongs to user {owner}{power} and this process runs as user {user}");
             return Err(UnsafePath::Owned(what));
@@ -228,21 +210,21 @@ impl Owners {
         }
         let (shown, mode) = (path.display(), found.mode() & 0o7777);
         let what = format!("other users can write {shown} (mode {mode:o}), and so replace its content");
-        Err(UnsafePath::Writable { what, path: path.to_owned(), is_own: found.uid() == self.user })
+        Err(UnsafePath::Writable { what, path: path.to_owned(), is_own: found.uid() == self.users.own })
     }
 
     fn check_link(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
-        if self.is_trusted_owner(found.uid()) { Ok(()) } else { Err(self.other_owner(path, found.uid())) }
+        if self.users.includes(found.uid()) { Ok(()) } else { Err(self.other_owner(path, found.uid())) }
     }
 
     fn check_owner(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
-        if found.uid() == self.user { Ok(()) } else { Err(self.other_owner(path, found.uid())) }
+        if found.uid() == self.users.own { Ok(()) } else { Err(self.other_owner(path, found.uid())) }
     }
 
     fn other_owner(&self, path: &Path, owner: u32) -> UnsafePath {
-        let (shown, user) = (path.display(), self.user);
+        let (shown, user) = (path.display(), self.users.own);
         UnsafePath::Owned(format!("{shown} belongs to user {owner}, and this process runs as user {user}"))
     }
 
