@@ -59,6 +59,8 @@ mod shell;
 mod skills;
 mod slash;
 mod store_size;
+#[cfg(unix)]
+mod temporary_files;
 #[cfg(feature = "providers")]
 pub(crate) mod tls;
 mod trust;

@@ -34,9 +34,10 @@ impl TempCopy {
     /// Copies the directory `of` into the directory for temporary files.
     pub(crate) fn of(of: &Path, progress: &mut dyn FnMut(CopyProgress)) -> Result<Self, OpenError> {
         let temporary = std::env::temp_dir();
-        let made = create_dir(&temporary).and_then(|dir| check_owners(&temporary, &dir).map(|()| dir));
-        let dir = made.map_err(io("make a directory for a copy of the store in", &temporary))?;
-        sweep(&temporary, &dir);
+        let made = own_dir(&temporary).and_then(|own| Ok((create_dir(&own)?, own)));
+        let (dir, own) = made.map_err(io("make a directory for a copy of the store in", &temporary))?;
+        // Earlier versions made copies in `temporary`.
+        [&own, &temporary].iter().for_each(|copies| sweep(copies, &dir));
         let lock = File::create_new(dir.join(LOCK)).and_then(|lock| {
             lock.try_lock()?;
             Ok(lock)
@@ -147,48 +148,40 @@ fn sweep(temporary: &Path, own: &Path) {
     }
 }
 
-/// The owner of files of users who are not mapped into this user namespace, such as the superuser.
+/// Creates the directory of this user in `temporary`, if it is missing. Sessions may not use it, and so not the copies.
+///
+/// # Errors
+/// If another user could use or replace it: that user would get the copy.
 #[cfg(unix)]
-const UNMAPPED: u32 = 65_534;
+fn own_dir(temporary: &Path) -> io::Result<PathBuf> {
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 
-/// Returns whether this user namespace lacks some users. Otherwise `UNMAPPED` is an ordinary user.
-#[cfg(unix)]
-fn has_unmapped_users() -> bool {
-    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return false };
-    let holds = |line: &str| {
-        let mut fields = line.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
-        let (first, _, count) = (fields.next()?, fields.next()?, fields.next()?);
-        Some((first..first.saturating_add(count)).contains(&u64::from(UNMAPPED)))
-    };
-    !map.lines().any(|line| holds(line).unwrap_or(true))
-}
+    use subtend_session::owners::{TrustedUsers, temporary_dir_name};
 
-/// Refuses, and removes, the new directory `dir` in `temporary` if another user could replace it: that user would get the copy.
-#[cfg(unix)]
-fn check_owners(temporary: &Path, dir: &Path) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt as _;
-
-    let unmapped = has_unmapped_users().then_some(UNMAPPED);
-    let own = fs::symlink_metadata(dir)?.uid();
-    for above in temporary.canonicalize()?.ancestors() {
+    let map = fs::read_to_string("/proc/self/uid_map").ok();
+    let users = TrustedUsers::new(rustix::process::geteuid().as_raw(), map.as_deref());
+    let base = temporary.canonicalize()?;
+    for above in base.ancestors() {
         let found = above.metadata()?;
-        let is_foreign = ![own, 0].contains(&found.uid()) && Some(found.uid()) != unmapped;
-        // In a sticky directory users can replace only their own files. A group with the number of the user is private.
-        let is_shared = found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && ![own, 0].contains(&found.gid()));
-        if is_foreign || (is_shared && found.mode() & 0o1000 == 0) {
-            drop(fs::remove_dir(dir));
-            return Err(io::Error::other(format!(
-                "other users can replace files in {}: name another directory by TMPDIR, or set its sticky bit (chmod +t)",
-                above.display()
-            )));
+        if let Some(why) = users.why_replaceable(above.display(), (found.uid(), found.gid(), found.mode())) {
+            return Err(io::Error::other(why));
         }
     }
-    Ok(())
+    let dir = base.join(temporary_dir_name(users.own));
+    match fs::DirBuilder::new().mode(0o700).create(&dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let found = dir.symlink_metadata()?;
+    match users.why_not_private(dir.display(), found.is_dir(), found.uid(), found.mode()) {
+        None => Ok(dir),
+        Some(why) => Err(io::Error::other(why)),
+    }
 }
 
 #[cfg(not(unix))]
-fn check_owners(_: &Path, _: &Path) -> io::Result<()> {
-    Ok(())
+fn own_dir(temporary: &Path) -> io::Result<PathBuf> {
+    Ok(temporary.to_owned())
 }
 
 /// Returns whether `found` is a directory of the user that owns `own`.
@@ -220,6 +213,11 @@ mod tests {
         let mut recorded = Vec::new();
         let copy = TempCopy::of(&of, &mut |copied| recorded.push(copied)).unwrap();
         let path = copy.path();
+        #[cfg(unix)]
+        {
+            let own = subtend_session::owners::temporary_dir_name(rustix::process::geteuid().as_raw());
+            assert!(path.ancestors().any(|above| above.ends_with(&own)), "sessions may not use the copy");
+        }
         assert!(fs::read(path.join("long")).unwrap() == long && path.join("deep/empty").is_dir());
         assert_eq!(
             (fs::read(path.join("deep/table")).unwrap(), fs::read(path.join("none")).unwrap()),

@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use super::scene::*;
+use subtend_session::owners::temporary_dir_name;
 use subtend_tools::policy::PROTECTED;
 use subtend_tools::sandbox::{self, SandboxStrength};
 
@@ -148,27 +149,37 @@ fn model_of_commands(user: &User, commands: &[&str], is_first_in_background: boo
 
 const ALLOWED: [&str; 4] = ["--allow", "shell.run", "--allow", "fs.*"];
 
-/// Where the directory for temporary files is the workspace, a process of a session replaces those of its commands by
-/// links: no command starts with the rights to what they lead to. The control: an unconfined shell reads and writes there.
+/// A process of the user, such as a plain shell, replaces the temporary directories of commands by links: no command starts
+/// with the rights to what they lead to. The control: an unconfined shell reads and writes there.
 #[test]
 fn link_in_place_of_scratch_files_grants_no_access() {
     let user = User::new();
-    let outside = user.workspace().with_file_name("outside");
-    std::fs::create_dir(&outside).expect("a directory");
+    let [outside, temporary] = ["outside", "temporary"].map(|name| user.workspace().with_file_name(name));
+    [&outside, &temporary].iter().for_each(|dir| std::fs::create_dir(dir).expect("a directory"));
     std::fs::write(outside.join("private.txt"), SECRET).expect("a file");
-    let swaps = "touch ready; until [ -e end ]; do for d in subtend-*; do \
-                 [ ! -L $d ] && [ -d $d ] && mv $d moved-$d && ln -s ../outside $d; done; done";
     let attack = format!("cat {0}/private.txt; touch {0}/spoiled", outside.display());
-    let wait = "until [ -e ready ]; do :; done";
-    let model = model_of_commands(&user, &[swaps, wait, &attack, &attack, &attack, &attack], true);
+    let model = model_of_commands(&user, &[&attack, &attack, &attack, &attack], false);
     let mut command = user.command(&[&["run", "--json", "--model", &model, "go"], &ALLOWED[..]].concat());
-    command.env("TMPDIR", user.workspace());
+    command.env("TMPDIR", &temporary);
+    let end = user.workspace().join("end");
+    let (dir, moved) = (temporary.join(temporary_dir_name(rustix::process::geteuid().as_raw())), temporary.join("moved"));
+    let swaps = std::thread::spawn(move || {
+        let mut replaced = 0;
+        while !end.exists() {
+            let found = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+            for path in found.filter(|entry| !entry.path().is_symlink()).map(|entry| entry.path()) {
+                let is_moved = std::fs::rename(&path, moved.with_extension(replaced.to_string())).is_ok();
+                replaced += usize::from(is_moved && symlink(&outside, &path).is_ok());
+            }
+        }
+        (replaced, outside)
+    });
     let done = RunningCommand::start(command, "").done();
+    std::fs::write(user.workspace().join("end"), "").expect("a file");
+    let (replaced, outside) = swaps.join().expect("no panic");
     // The commands themselves contain the path, but not the secret.
     assert!(!done.out.contains(SECRET) && !outside.join("spoiled").exists(), "{done:?}");
-    let entries = std::fs::read_dir(user.workspace()).expect("a directory").flatten();
-    let moved = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("moved-")).count();
-    assert!(moved > 1 || !can_confine(), "{moved} were replaced: {done:?}");
+    assert!(replaced > 1 || !can_confine(), "{replaced} were replaced: {done:?}");
     assert!(run_unconfined(&user, &attack).contains(SECRET) && outside.join("spoiled").exists());
 }
 

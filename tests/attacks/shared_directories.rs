@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
 use serde_json::json;
+use subtend_session::owners::temporary_dir_name;
 
 use crate::cli::call::{RunningCommand, User};
 
@@ -106,15 +107,50 @@ fn command_is_not_run_where_others_can_replace_its_home() {
     let args = ["run", "--json", "--store", "memory", "--model", &model, "--allow", "shell.run", "go"];
     let outcome = |mode, owner| {
         let done = call_with_temporary_files(&user, (mode, owner), &args);
-        [r#""content":"ran\n"#, "other users can replace files in"].map(|text| done.out.contains(text))
+        [r#""content":"ran\n"#, "other users can replace files in", "who can replace files in it"]
+            .map(|text| done.out.contains(text))
     };
     let is_confined = subtend_tools::sandbox::probe().is_ok();
-    assert_eq!(outcome(0o777, None), [false, is_confined]);
-    assert_eq!(outcome(0o1777, None), [is_confined, false]);
+    assert_eq!(outcome(0o777, None), [false, is_confined, false]);
+    assert_eq!(outcome(0o1777, None), [is_confined, false, false]);
     // An ordinary user where all users are mapped, as in these tests.
     if is_root() {
-        assert_eq!(outcome(0o755, Some(NOBODY)), [false, is_confined]);
+        assert_eq!(outcome(0o755, Some(NOBODY)), [false, false, is_confined]);
     }
+}
+
+/// Another user takes the name of the directory for temporary files of the victim, or makes a link with that name: no
+/// command has its `HOME` there, and no store is copied there. The control: a directory of the victim.
+#[test]
+fn temporary_directory_of_another_user_is_not_used() {
+    let user = User::new();
+    let hello = user.script_named("hello", "Hello.");
+    let store = format!("sled:{}", user.data().join("sled").display());
+    user.succeeds(&["run", "--quiet", "--model", &hello, "--store", &store, "hi"]);
+    let steps = json!([{"calls": [{"tool": "shell", "args": {"command": "echo ran"}}]}, {"text": "done"}]);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let run = ["run", "--json", "--store", "memory", "--model", &model, "--allow", "shell.run", "go"];
+    let uses = || {
+        let ran = call_with_temporary_files(&user, (0o1777, None), &run).out.contains(r#""content":"ran\n"#);
+        let read = call_with_temporary_files(&user, (0o1777, None), &["verify", "--store", &store]);
+        assert!(read.code == Some(0) || read.err.contains("must be a directory of this user alone"), "{read:?}");
+        (ran, read.code == Some(0))
+    };
+    let is_confined = subtend_tools::sandbox::probe().is_ok();
+    assert_eq!(uses(), (is_confined, true));
+    let dir = user.data().join("temporary").join(temporary_dir_name(rustix::process::geteuid().as_raw()));
+    allow(&dir, 0o755);
+    assert_eq!(uses(), (false, false));
+    if is_root() {
+        allow(&dir, 0o700);
+        chown(&dir, Some(NOBODY), None).expect("root may");
+        assert_eq!(uses(), (false, false));
+    }
+    std::fs::rename(&dir, dir.with_extension("moved")).expect("moved");
+    std::fs::create_dir(user.data().join("target")).expect("a directory");
+    allow(&user.data().join("target"), 0o700);
+    symlink(user.data().join("target"), &dir).expect("a link");
+    assert_eq!(uses(), (false, false));
 }
 
 /// Another user replaces the directory of a copy, and is given the rest of the store. The control: a sticky directory.

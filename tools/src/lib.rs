@@ -48,4 +48,5 @@ mod redacted;
 mod removal;
 mod result;
 mod schema;
+mod temporary;
 mod tool_key;

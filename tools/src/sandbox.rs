@@ -68,6 +68,9 @@ use std::sync::mpsc;
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 
+#[cfg(target_os = "linux")]
+use crate::policy::HostPolicy;
+
 pub use places::Places;
 pub(crate) use places::path_outside;
 
@@ -209,6 +212,9 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     command.env_remove(OTHERS).envs(places.variables.iter().map(|(name, path)| (name, path)));
     command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
     let path = scratch.path().to_owned();
+    // The recorded rules of a session may be older than the place of temporary files.
+    let denied = HostPolicy::denied_temporary_files(&here).map_err(|error| error.to_string())?;
+    let authority = authority.meet(&Authority::of(denied));
     // A domain restricts the thread that enters it, and its descendants. The guard stays outside, so that it can find and kill all of them.
     let (start, started) = mpsc::channel();
     let (killer, stop_requests) = mpsc::channel::<mpsc::Sender<()>>();

@@ -241,6 +241,8 @@ impl Environment {
             Some(workspace) => workspace,
             None => Arc::new(Workspace::open(PathBuf::from("."))?),
         };
+        let temporary = HostPolicy::denied_temporary_files(workspace.path())?;
+        let bounds = if temporary.rules.is_empty() { self.bounds } else { self.bounds.meet(&Authority::of(temporary)) };
         let SharedParts { journal, options, faults, approvals, worktrees, checkpoints, cached } = shared;
         let mut catalog = self.catalog.unwrap_or_else(Catalog::builtin);
         background::add(&mut catalog, &tools);
@@ -256,8 +258,8 @@ impl Environment {
             checkpoints,
             unusable: None,
             limits: Interned::new(Arc::new(self.limits))?,
-            policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,
-            bounds: self.bounds,
+            policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&bounds)))?,
+            bounds,
             offers: ToolSets::new(&cached),
             dialects: self.dialects,
             instructions: Arc::new(self.instructions),

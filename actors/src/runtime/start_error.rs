@@ -3,6 +3,7 @@ use subtend_models::models::BadPool;
 use subtend_models::throttle::BadRates;
 use subtend_session::ids::Text;
 use subtend_session::limits::BadLimit;
+use subtend_tools::policy::ProtectError;
 use subtend_tools::workspace::WorkspaceError;
 
 use crate::calls::prices::BadPrice;
@@ -39,6 +40,8 @@ pub enum StartError {
     Journal(#[from] OpenError),
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
+    #[error(transparent)]
+    TemporaryFiles(#[from] ProtectError),
     #[error("limits or policy cannot be recorded: {0}")]
     Unrecordable(#[from] serde_json::Error),
     #[error(transparent)]

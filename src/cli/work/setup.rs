@@ -257,7 +257,10 @@ fn start_failure(journal: &Journal, error: StartError) -> Fail {
         | StartError::NoWindow(_)
         | StartError::NoSuchDefault(_)
         | StartError::ToolOptions(_) => Fail::Usage(error.to_string()),
-        StartError::NoModel | StartError::Workspace(_) | StartError::Unrecordable(_) => Fail::Other(error.to_string()),
+        StartError::NoModel
+        | StartError::Workspace(_)
+        | StartError::TemporaryFiles(_)
+        | StartError::Unrecordable(_) => Fail::Other(error.to_string()),
     }
 }
 

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority};
 use subtend_session::call::ToolEffect;
+use subtend_session::escape::harmless;
 use subtend_session::message::ToolSpec;
 use tokio::sync::mpsc;
 
@@ -256,7 +257,7 @@ fn remains(rest: &Leftovers) -> Option<String> {
 }
 
 fn files_text(rest: &Leftovers) -> Option<String> {
-    let dirs: Vec<String> = rest.files.iter().map(|dir| dir.display().to_string()).collect();
+    let dirs: Vec<String> = rest.files.iter().map(|dir| harmless(&dir.to_string_lossy())).collect();
     let dirs = (!dirs.is_empty()).then(|| dirs.join(", "))?;
     Some(format!("its temporary files in {dirs} are not removed yet: this continues now, or when the next host starts"))
 }

@@ -122,6 +122,20 @@ impl HostPolicy {
     }
 }
 
+impl HostPolicy {
+    /// Denies tools access to temporary files of this user's hosts in `workspace`, such as the `HOME` of a command of another session: a
+    /// file there could name a program that git starts. The runtime adds these rules to the bounds of each environment.
+    ///
+    /// # Errors
+    /// As [`HostPolicy::denied_host_paths`].
+    pub fn denied_temporary_files(workspace: &Path) -> Result<RuleSet, ProtectError> {
+        let mut paths: Vec<PathBuf> = crate::temporary::dir().into_iter().collect();
+        // A guard resolves a relative path from the workspace, the host from its own directory.
+        paths.extend(paths.first().filter(|dir| dir.is_relative()).map(|dir| workspace.join(dir)));
+        Self::denied_host_paths(workspace, &paths)
+    }
+}
+
 /// Returns the authority for commands: `authority` without the rules of [`HostPolicy::protected_files`] for paths that do not exist.
 ///
 /// A sandbox can prevent the creation of a path only by denying all new files in its directory. This is not necessary: a created file has no

@@ -3,16 +3,20 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, fstat, lstat, openat};
 use rustix::io::Errno;
 
+use crate::temporary;
+
 /// Start of the names, which a hash of the machine, the process id of the guard and a number follow.
 const PREFIX: &str = "subtend-scratch-";
 /// Maximum number of names to try, because killed guards leave directories behind.
 const MAX_TRIES: u32 = 10_000;
+/// Maximum number of directories of one guard that a result names. A guard creates one.
+const MAX_NAMED: usize = 4;
 
 /// An empty directory that only this user can enter; removed with its contents on drop.
 pub(super) struct Scratch {
@@ -23,7 +27,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn create() -> io::Result<Self> {
-        let (base, prefix) = (base()?, prefix());
+        let (base, prefix) = (temporary::create_in(&temporary::base()?)?, prefix());
         let id = std::process::id();
         for n in 0..MAX_TRIES {
             let path = base.join(format!("{prefix}{id}-{n}"));
@@ -48,7 +52,10 @@ impl Scratch {
 
 /// Removes the directories of guards that were killed. Blocks until all are removed or their removal has failed.
 pub(super) fn sweep() {
-    for path in base().map(|base| found(&base, &prefix())).unwrap_or_default() {
+    let Ok(base) = temporary::base() else { return };
+    let prefix = prefix();
+    // Earlier versions created them in `base`.
+    for path in temporary::create_in(&base).iter().chain([&base]).flat_map(|dir| found(dir, &prefix)) {
         // The lock is held until the removal ends, so that no guard takes the name meanwhile.
         if let Ok(_lock) = lock(&path) {
             // What remains is found by the next sweep.
@@ -57,9 +64,10 @@ pub(super) fn sweep() {
     }
 }
 
-/// Returns the directories of the guard with the process id `guard`.
+/// Returns the directories of the guard with the process id `guard`. Only this user can create entries with such names.
 pub(super) fn left_by(guard: u32) -> Vec<PathBuf> {
-    base().map(|base| found(&base, &format!("{}{guard}-", prefix()))).unwrap_or_default()
+    let Ok(dir) = temporary::base().and_then(|base| temporary::create_in(&base)) else { return Vec::new() };
+    found(&dir, &format!("{}{guard}-", prefix())).take(MAX_NAMED).collect()
 }
 
 /// Returns the start of the names of this machine. Another one that shares the file system may not see its locks.
@@ -73,10 +81,11 @@ fn prefix() -> String {
     format!("{PREFIX}{:016x}-", hasher.finish())
 }
 
-fn found(base: &Path, prefix: &str) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(base) else { return Vec::new() };
-    let entries = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
-    entries.map(|entry| entry.path()).collect()
+/// Reads the names in `dir` one by one: other users may create any number of them in a shared directory.
+fn found<'a>(dir: &Path, prefix: &'a str) -> impl Iterator<Item = PathBuf> + use<'a> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().map_while(Result::ok);
+    let entries = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
+    entries.map(|entry| entry.path())
 }
 
 /// Locks the directory `path` of this user, without following a link.
@@ -88,47 +97,6 @@ fn lock(path: &Path) -> Result<OwnedFd, Errno> {
     let (opened, named) = (fstat(&dir)?, lstat(path)?);
     let is_own = opened.st_uid == rustix::process::geteuid().as_raw();
     if is_own && (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino) { Ok(dir) } else { Err(Errno::STALE) }
-}
-
-fn base() -> io::Result<PathBuf> {
-    // A path without links: the sandbox refuses a path with a link, because a session may have created that link.
-    let base = std::env::temp_dir().canonicalize()?;
-    check_owners(&base)?;
-    Ok(base)
-}
-
-/// The owner of files of users who are not mapped into this user namespace, such as the superuser.
-const UNMAPPED: u32 = 65_534;
-
-/// Returns whether this user namespace lacks some users. Otherwise `UNMAPPED` is an ordinary user.
-fn has_unmapped_users() -> bool {
-    let Ok(map) = std::fs::read_to_string("/proc/self/uid_map") else { return false };
-    let holds = |line: &str| {
-        let mut fields = line.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
-        let (first, _, count) = (fields.next()?, fields.next()?, fields.next()?);
-        Some((first..first.saturating_add(count)).contains(&u64::from(UNMAPPED)))
-    };
-    !map.lines().any(|line| holds(line).unwrap_or(true))
-}
-
-/// Refuses a directory whose entries another user could replace: that user would choose the `HOME` of the command, and with the files in
-/// it what programs such as git start.
-fn check_owners(base: &Path) -> io::Result<()> {
-    let unmapped = has_unmapped_users().then_some(UNMAPPED);
-    let own = rustix::process::geteuid().as_raw();
-    for dir in base.ancestors() {
-        let found = dir.metadata()?;
-        let is_foreign = ![own, 0].contains(&found.uid()) && Some(found.uid()) != unmapped;
-        // In a sticky directory users can replace only their own files. A group with the number of the user is private.
-        let is_shared = found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && ![own, 0].contains(&found.gid()));
-        if is_foreign || (is_shared && found.mode() & 0o1000 == 0) {
-            let shown = dir.display();
-            return Err(io::Error::other(format!(
-                "other users can replace files in {shown}: name another directory by TMPDIR, or set its sticky bit (chmod +t)"
-            )));
-        }
-    }
-    Ok(())
 }
 
 impl Drop for Scratch {
@@ -164,14 +132,17 @@ mod tests {
 
     #[test]
     fn sweep_keeps_directories_of_other_machines() {
-        let base = base().unwrap();
+        let base = temporary::base().unwrap();
+        let own = temporary::create_in(&base).unwrap();
         let id = std::process::id();
         let names = [format!("{}{id}-unlocked", prefix()), format!("{PREFIX}{:016x}-{id}-unlocked", 0)];
-        let paths = names.map(|name| base.join(name));
-        paths.iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        // The second directory is that of earlier versions.
+        let paths = [own, base].map(|dir| names.each_ref().map(|name| dir.join(name)));
+        paths.iter().flatten().for_each(|path| std::fs::create_dir(path).unwrap());
         sweep();
-        assert_eq!(paths.each_ref().map(|path| path.exists()), [false, true]);
-        let [_, other] = paths;
-        std::fs::remove_dir(other).unwrap();
+        assert_eq!(paths.each_ref().map(|paths| paths.each_ref().map(|path| path.exists())), [[false, true]; 2]);
+        for [_, other] in paths {
+            std::fs::remove_dir(other).unwrap();
+        }
     }
 }
