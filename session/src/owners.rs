@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 /// The owner of files of users who are not mapped into a user namespace, such as the superuser of the machine.
 const UNMAPPED: u32 = 65_534;
-/// The number of users. The highest number is no user.
+/// The number of users. The highest number is not one of a user.
 const ALL_USERS: u64 = 4_294_967_295;
 
 /// The users whom this process trusts: its own user and the superuser.
