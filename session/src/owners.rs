@@ -77,7 +77,8 @@ mod tests {
     #[test]
     fn owner_of_unmapped_files_is_trusted_if_users_are_missing() {
         let trusted = |map| TrustedUsers::new(1000, map).includes(UNMAPPED);
-        let partial = ["0 1 1000\n1000 0 1\n1001 1001 64536\n", "         0       1000          1\n", "0 100000 65536\n", ""];
+        let partial =
+            ["0 1 1000\n1000 0 1\n1001 1001 64536\n", "         0       1000          1\n", "0 100000 65536\n", ""];
         assert_eq!(partial.map(|map| trusted(Some(map))), [true; 4]);
         let complete = ["         0          0 4294967295\n", "0 0 1000\n1000 1000 4294966295\n", "0 1\n", "0 1 x\n"];
         assert_eq!(complete.map(|map| trusted(Some(map))), [false; 4]);

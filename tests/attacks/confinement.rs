@@ -162,7 +162,8 @@ fn link_in_place_of_scratch_files_grants_no_access() {
     let mut command = user.command(&[&["run", "--json", "--model", &model, "go"], &ALLOWED[..]].concat());
     command.env("TMPDIR", &temporary);
     let end = user.workspace().join("end");
-    let (dir, moved) = (temporary.join(temporary_dir_name(rustix::process::geteuid().as_raw())), temporary.join("moved"));
+    let (dir, moved) =
+        (temporary.join(temporary_dir_name(rustix::process::geteuid().as_raw())), temporary.join("moved"));
     let swaps = std::thread::spawn(move || {
         let mut replaced = 0;
         while !end.exists() {

@@ -50,7 +50,8 @@ fn home_of_a_command_of_another_session_is_out_of_reach() {
     let workspace = user.workspace().canonicalize().expect("a directory");
     let home = Path::new(home.trim()).strip_prefix(workspace).expect("a path in the workspace").display().to_string();
     let [planted, copied] = [settings("by-home"), settings("by-copy")];
-    let attack = |done: CommandOutput| assert!(!done.out.contains(SECRET) && !done.out.contains("only-listed"), "{done:?}");
+    let attack =
+        |done: CommandOutput| assert!(!done.out.contains(SECRET) && !done.out.contains("only-listed"), "{done:?}");
     let calls = [
         call("list", json!({"path": home})),
         call("read", json!({"path": format!("{home}/note")})),
@@ -89,7 +90,8 @@ fn temporary_files_of_a_parent_are_out_of_reach() {
         let steps = |calls: &[Value]| json!([{"calls": calls}, {"text": "{last}"}]);
         let rules = json!([{"agent": "scribe", "steps": steps(&calls)}, {"agent": "*", "steps": steps(&task)}]);
         let model = user.script(&json!({ "rules": rules }).to_string());
-        let args = ["run", "--json", "--store", "memory", "--model", &model, "go", "--allow", "fs.*", "--allow", "task:*"];
+        let args =
+            ["run", "--json", "--store", "memory", "--model", &model, "go", "--allow", "fs.*", "--allow", "task:*"];
         let mut command = user.command(&args);
         command.env("TMPDIR", user.workspace().join("tmp"));
         let done = RunningCommand::start(command, "").done();
