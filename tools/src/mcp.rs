@@ -11,6 +11,7 @@ mod connection;
 mod extras;
 mod handshake;
 mod http;
+mod kept_schemas;
 mod known_tools;
 mod list_changes;
 mod login;

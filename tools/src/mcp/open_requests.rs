@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientNotification, GetMeta as _, JsonRpcMessage, NotificationMetaObject, RequestId, ServerNotification,
+    ClientNotification, GetMeta as _, JsonRpcMessage, NotificationMetaObject, RequestId, ServerNotification, ServerResult,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, MAX_ID, is_long};
 use super::handshake;
+use super::kept_schemas::KeptSchemas;
 
 /// Maximum number of requests whose answers the server has not read.
 const MAX_OPEN: usize = 256;
@@ -142,6 +143,8 @@ pub(super) struct BoundedTransport<T> {
     client: Client,
     /// True once the connection's only subscription was acknowledged.
     is_acknowledged: bool,
+    /// The schemas that the library keeps, if it keeps them.
+    kept: Option<KeptSchemas>,
     /// Cancelled when the connection ends. Then unread messages are dropped, because the library would wait for them.
     ended: CancellationToken,
 }
@@ -161,6 +164,7 @@ where
         sent: SentRequests::default(),
         client,
         is_acknowledged: false,
+        kept: None,
         ended: CancellationToken::new(),
     }
 }
@@ -224,10 +228,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                     }
                 }
                 JsonRpcMessage::Response(response) if self.sent.answer(&response.id) => {
-                    if handshake::strip(&mut response.result) {
-                        return Some(message);
-                    }
-                    self.open.set_fault(handshake::LONG_VERSION);
+                    let Err(fault) = self.check_result(&mut response.result) else { return Some(message) };
+                    self.open.set_fault(&fault);
                     self.ended.cancel();
                     return None;
                 }
@@ -250,6 +252,23 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
 }
 
 impl<T> BoundedTransport<T> {
+    /// Limits the schemas that the library keeps for a connection over HTTP.
+    pub(super) fn limit_kept_schemas(mut self) -> Self {
+        self.kept = Some(KeptSchemas::default());
+        self
+    }
+
+    /// Removes the unneeded parts of a result. Returns an error if the connection must end.
+    fn check_result(&mut self, result: &mut ServerResult) -> Result<(), String> {
+        if !handshake::strip(result) {
+            return Err(handshake::LONG_VERSION.to_owned());
+        }
+        if let (Some(kept), ServerResult::ListToolsResult(page)) = (&mut self.kept, result) {
+            kept.add(&page.tools)?;
+        }
+        Ok(())
+    }
+
     /// Returns whether the library needs a notification, and removes its unneeded parts.
     fn prepare(&mut self, notification: &mut ServerNotification) -> bool {
         let meta = notification.get_meta_mut();
@@ -317,6 +336,7 @@ mod tests {
             sent: SentRequests::default(),
             client: Client::default(),
             is_acknowledged: false,
+            kept: None,
             ended: CancellationToken::new(),
         };
         let mut used = |method: &str, params: serde_json::Value| {

@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::result::CallFailure;
 
 const MAX_PAGES: usize = 50;
-const MAX_LIST_BYTES: usize = 4 << 20;
+pub(super) const MAX_LIST_BYTES: usize = 4 << 20;
 /// Maximum number of JSON values in a list, because a value takes many times its bytes in memory.
-const MAX_LIST_VALUES: usize = 200_000;
+pub(super) const MAX_LIST_VALUES: usize = 200_000;
 /// Maximum bytes of a cursor, which the next request contains.
 const MAX_CURSOR: usize = 4 << 10;
 
@@ -18,6 +18,24 @@ pub(super) struct Pages<T> {
     pub(super) entries: Vec<T>,
     /// The reason why further entries are missing.
     pub(super) truncated: Option<String>,
+}
+
+/// The size of a list, or of one of its entries, as JSON.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ListSize {
+    pub(super) bytes: usize,
+    pub(super) values: usize,
+}
+
+impl ListSize {
+    pub(super) fn of(json: &str) -> Self {
+        // Each value except the first follows one of these characters. Characters within strings count too.
+        Self { bytes: json.len(), values: json.bytes().filter(|byte| b",[{".contains(byte)).count() }
+    }
+
+    pub(super) fn is_too_large(self) -> bool {
+        self.bytes > MAX_LIST_BYTES || self.values > MAX_LIST_VALUES
+    }
 }
 
 /// Reads a list with at most `most` entries. `page` returns the entries for a cursor, and the cursor of the next page.
@@ -33,17 +51,16 @@ where
     F: Future<Output = Result<(Vec<T>, Option<String>), CallFailure>>,
 {
     let refused = |why: String| Err(CallFailure::Refused(format!("its list of {what} {why}").into()));
-    let (mut entries, mut bytes, mut values, mut seen) = (Vec::new(), 0_usize, 0_usize, BTreeSet::new());
+    let (mut entries, mut total, mut seen) = (Vec::new(), ListSize::default(), BTreeSet::new());
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let (listed, next) = page(cursor).await?;
         for entry in &listed {
-            let text = serde_json::to_string(entry).unwrap_or_default();
-            bytes = bytes.saturating_add(text.len());
-            // Each value except the first follows one of these characters. Characters within strings count too.
-            values = values.saturating_add(text.bytes().filter(|byte| b",[{".contains(byte)).count());
+            let size = ListSize::of(&serde_json::to_string(entry).unwrap_or_default());
+            total.bytes = total.bytes.saturating_add(size.bytes);
+            total.values = total.values.saturating_add(size.values);
         }
-        if bytes > MAX_LIST_BYTES || values > MAX_LIST_VALUES {
+        if total.is_too_large() {
             return refused(format!("has more than {MAX_LIST_BYTES} bytes, or {MAX_LIST_VALUES} values"));
         }
         entries.extend(listed);
