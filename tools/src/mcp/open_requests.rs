@@ -3,7 +3,7 @@
 //! The MCP library holds each answer until the server reads it. A server that only sends requests would fill the host's memory. The library
 //! also spawns a task for each notification, so this transport drops unused notifications and handles progress itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ pub(super) struct OpenRequests(Arc<Mutex<RequestTable>>);
 
 #[derive(Default)]
 struct RequestTable {
-    /// Open requests; true if the answer is being sent.
-    open: HashMap<RequestId, bool>,
+    /// Requests whose answers are not sent yet.
+    open: HashSet<RequestId>,
     fault: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl OpenRequests {
             requests.fault = Some(format!("it sent a request with an id of more than {MAX_ID} bytes"));
             return false;
         }
-        let is_new = requests.open.insert(id.clone(), false).is_none();
+        let is_new = requests.open.insert(id.clone());
         if is_new && requests.open.len() <= MAX_OPEN {
             return true;
         }
@@ -77,18 +77,8 @@ impl OpenRequests {
         false
     }
 
-    /// Removes a request that the server cancelled, unless its answer is being sent.
-    fn remove_cancelled(&self, id: &RequestId) {
-        let mut requests = self.lock();
-        if requests.open.get(id) == Some(&false) {
-            requests.open.remove(id);
-        }
-    }
-
-    fn mark_sending(&self, id: &RequestId) {
-        if let Some(is_sent) = self.lock().open.get_mut(id) {
-            *is_sent = true;
-        }
+    fn is_open(&self, id: &RequestId) -> bool {
+        self.lock().open.contains(id)
     }
 
     fn mark_sent(&self, id: &RequestId) {
@@ -194,11 +184,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                 None
             }
         };
-        let open = self.open.clone();
-        if let Some(id) = &answered {
-            open.mark_sending(id);
-        }
-        let (sent, ended) = (self.inner.send(item), self.ended.clone());
+        let (sent, ended, open) = (self.inner.send(item), self.ended.clone(), self.open.clone());
         async move {
             let done = tokio::select! {
                 biased;
@@ -284,9 +270,10 @@ impl<T> BoundedTransport<T> {
             }
             ServerNotification::CancelledNotification(cancelled) => {
                 let Some(id) = cancelled.params.request_id.as_ref().filter(|id| !is_long(id)) else { return false };
-                self.open.remove_cancelled(id);
                 cancelled.params.reason = None;
-                true
+                // Each request is answered at once, also a cancelled one: it counts until its answer is sent. The library would drop only some
+                // of these answers. It needs the cancel of a subscription, which is its own request.
+                !self.open.is_open(id)
             }
             // Count the change here, in the order of messages: the library spawns a task for it, which a later result could overtake.
             ServerNotification::ToolListChangedNotification(_) => {
@@ -309,7 +296,9 @@ impl<T> BoundedTransport<T> {
 
 #[cfg(test)]
 mod tests {
+    use rmcp::model::ClientResult;
     use serde_json::json;
+    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
 
@@ -325,6 +314,26 @@ mod tests {
         // A request that was sent twice has two answers.
         [1, 1, 2].iter().for_each(|n| sent.add(&id(*n)));
         assert_eq!([1, 1, 1].map(|n| sent.answer(&id(n))), [true, true, false]);
+    }
+
+    /// The answer of a cancelled request is still sent, and fills the memory if the server does not read it. The control: sent answers.
+    #[tokio::test]
+    async fn cancelled_requests_count_until_they_are_answered() {
+        let (server, client) = tokio::io::duplex(1 << 20);
+        let open = OpenRequests::default();
+        let mut transport = bounded_transport(tokio::io::split(client), open.clone(), Client::default());
+        let (_answers, mut out) = tokio::io::split(server);
+        for id in 0..=2 * MAX_OPEN {
+            let ping = json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+            let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+            out.write_all(format!("{ping}\n{cancel}\n").as_bytes()).await.unwrap();
+            let Some(JsonRpcMessage::Request(request)) = transport.receive().await else { break };
+            if id < MAX_OPEN {
+                transport.send(JsonRpcMessage::response(ClientResult::empty(()), request.id)).await.unwrap();
+            }
+        }
+        assert_eq!(open.lock().open.len(), MAX_OPEN + 1);
+        assert_eq!(open.fault().unwrap(), "it sent more than 256 requests without reading the answers");
     }
 
     /// The control: list changes are passed on, without additional data.
