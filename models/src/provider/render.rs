@@ -16,14 +16,14 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::settings::{Effort, Settings};
 use subtend_session::values::parse_recorded;
 
-use self::turns::Turn;
+use self::turns::Conversation;
 use super::client::Client;
 use super::fault::Fault;
 use super::protocol::Protocol;
 use super::reasoning::StoredReasoning;
 use crate::model::Request;
 
-/// Maximum bytes of text in a request: more than four million tokens. Rendering takes a multiple of this memory.
+/// Maximum bytes of text in a request: more than four million tokens. Rendering takes a multiple of this memory, so it moves values.
 const MAX_REQUEST: u64 = 16 << 20;
 
 struct Outgoing<'a> {
@@ -32,13 +32,11 @@ struct Outgoing<'a> {
     /// True for a call of the provider itself. A compatible server may not support all fields.
     is_official: bool,
     system: Option<&'a str>,
-    turns: Vec<Turn>,
     tools: &'a [ToolSpec],
     settings: Settings,
     format: Option<Value>,
     /// True if the model thinks, or has thought in this conversation.
     thinks: bool,
-    /// True if the last answer made calls without thinking signed by Anthropic.
     is_unsigned: bool,
 }
 
@@ -57,24 +55,24 @@ pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
         })?),
         None => None,
     };
+    let Conversation { turns, is_unsigned } = turns::of(&request.messages, notice::form(protocol, request));
     let outgoing = Outgoing {
         model: &client.model,
         session: request.session,
         is_official: client.is_official(),
         system: Some(&*request.system).filter(|system| !system.trim().is_empty()),
-        turns: turns::of(&request.messages, notice::form(protocol, request)),
         tools: &request.tools,
         settings: request.settings,
         format,
         thinks: has_thinking(protocol, request),
-        is_unsigned: is_unsigned(request),
+        is_unsigned,
     };
     Ok(Value::Object(match protocol {
-        Protocol::Anthropic => anthropic::body(&outgoing),
-        Protocol::OpenAi => openai::body(&outgoing),
-        Protocol::OpenAiResponses => responses::body(&outgoing),
-        Protocol::Gemini => gemini::body(&outgoing),
-        Protocol::Ollama => ollama::body(&outgoing),
+        Protocol::Anthropic => anthropic::body(&outgoing, turns),
+        Protocol::OpenAi => openai::body(&outgoing, turns),
+        Protocol::OpenAiResponses => responses::body(&outgoing, turns),
+        Protocol::Gemini => gemini::body(&outgoing, turns),
+        Protocol::Ollama => ollama::body(&outgoing, turns),
     }))
 }
 
@@ -87,23 +85,21 @@ impl Outgoing<'_> {
         insert_some(into, temperature, self.settings.temperature);
         insert_some(into, top_p, self.settings.top_p);
     }
-
-    fn called_tools(&self) -> Vec<&str> {
-        let calls = self.turns.iter().filter_map(|turn| match turn {
-            Turn::Assistant { calls, .. } => Some(calls),
-            Turn::User(_) | Turn::Results(_) => None,
-        });
-        let mut names: Vec<&str> = calls.flatten().map(|call| call.name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
 }
 
 fn insert_some(into: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         into.insert(name.to_owned(), value.into());
     }
+}
+
+/// Returns an object of the fields. For large values, because `json!` would copy them.
+fn fields<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn message(role: &str, content: impl Into<Value>) -> Value {
+    fields([("role", role.into()), ("content", content.into())])
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -141,19 +137,6 @@ fn has_thinking(protocol: Protocol, request: &Request) -> bool {
     };
     let is_requested = request.settings.effort.is_some_and(|effort| effort != Effort::None);
     is_requested && protocol == Protocol::Anthropic || request.messages.iter().any(kept)
-}
-
-/// Returns whether the last answer made calls without thinking signed by Anthropic, for example after a change of provider. Then thinking must
-/// be disabled until the next answer.
-fn is_unsigned(request: &Request) -> bool {
-    let last = request.messages.iter().rev().find_map(|message| match message {
-        Message::Assistant { calls, reasoning, .. } => Some((calls, reasoning)),
-        Message::User { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
-    });
-    last.is_some_and(|(calls, reasoning)| {
-        let kept = reasoning.as_deref().and_then(StoredReasoning::of_text);
-        !calls.is_empty() && !matches!(kept, Some(StoredReasoning::Anthropic { .. }))
-    })
 }
 
 #[cfg(test)]

@@ -1,24 +1,26 @@
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 
-use super::turns::{Call, Outcome, Turn};
-use super::{Outgoing, insert_some, object, schema};
+use super::turns::{Call, Outcome, Turn, called_tools};
+use super::{Outgoing, fields, insert_some, message, object, schema};
 use crate::provider::claude::{Claude, Thinking};
 use crate::provider::reasoning::StoredReasoning;
 
 /// Thinking budgets by effort, for models with a budget. The cap on output tokens covers the budget and the answer.
 const BUDGETS: [(Effort, u64); 3] = [(Effort::High, 24_000), (Effort::Medium, 8_000), (Effort::Low, 1_024)];
 
-pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
+pub(super) fn body(outgoing: &Outgoing<'_>, turns: Vec<Turn>) -> Map<String, Value> {
     let claude = Claude::of(outgoing.model);
-    let mut messages = messages(&outgoing.turns);
+    let called = if outgoing.tools.is_empty() { called_tools(&turns) } else { Vec::new() };
+    let mut messages = messages(turns);
     if outgoing.is_official {
         mark_for_cache(&mut messages);
     }
     let cap = outgoing.settings.output_tokens.unwrap_or(claude.max_tokens());
-    let mut body = object(json!({ "model": outgoing.model, "stream": true, "max_tokens": cap, "messages": messages }));
+    let mut body = object(json!({ "model": outgoing.model, "stream": true, "max_tokens": cap }));
+    insert_some(&mut body, "messages", Some(messages));
     insert_some(&mut body, "system", outgoing.system);
-    tools(outgoing, &mut body);
+    tools(outgoing, called, &mut body);
     // The provider refuses these parameters together with thinking.
     if !outgoing.thinks {
         outgoing.sample(&mut body, "temperature", "top_p");
@@ -26,19 +28,22 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut output = Map::new();
     add_thinking(outgoing, claude, &mut body, &mut output);
     let format = outgoing.format.as_ref().map(|format| schema::close_objects(format, false));
-    insert_some(&mut output, "format", format.map(|schema| json!({ "type": "json_schema", "schema": schema })));
+    insert_some(
+        &mut output,
+        "format",
+        format.map(|schema| fields([("type", "json_schema".into()), ("schema", schema)])),
+    );
     insert_some(&mut body, "output_config", Some(output).filter(|output| !output.is_empty()));
     body
 }
 
 /// Writes the tools. The provider refuses a transcript with calls if no tools are offered. Then the called tools are listed, and calls are
 /// forbidden.
-fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
+fn tools(outgoing: &Outgoing<'_>, called: Vec<String>, body: &mut Map<String, Value>) {
     let offered = outgoing
         .tools
         .iter()
         .map(|tool| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.schema }));
-    let called = if outgoing.tools.is_empty() { outgoing.called_tools() } else { Vec::new() };
     insert_some(body, "tool_choice", (!called.is_empty()).then(|| json!({ "type": "none" })));
     let stubs = called.into_iter().map(|name| json!({ "name": name, "input_schema": { "type": "object" } }));
     let tools: Vec<Value> = offered.chain(stubs).collect();
@@ -73,17 +78,15 @@ fn effort_within(requested: Effort, cap: Option<u64>) -> Option<(Effort, u64)> {
     BUDGETS.into_iter().find(|(effort, budget)| *effort <= requested && cap.is_none_or(|cap| cap > *budget))
 }
 
-fn messages(turns: &[Turn]) -> Vec<Value> {
+fn messages(turns: Vec<Turn>) -> Vec<Value> {
     let mut messages: Vec<Value> = Vec::new();
     for turn in turns {
         match turn {
             Turn::User(texts) => user(&mut messages, texts),
-            Turn::Assistant { text, kept, calls } => {
-                messages.push(assistant_message(text.as_deref(), kept.as_ref(), calls))
-            }
+            Turn::Assistant { text, kept, calls } => messages.push(assistant_message(text, kept, calls)),
             Turn::Results(outcomes) => {
-                let results: Vec<Value> = outcomes.iter().map(result).collect();
-                messages.push(json!({ "role": "user", "content": results }));
+                let results: Vec<Value> = outcomes.into_iter().map(result).collect();
+                messages.push(message("user", results));
             }
         }
     }
@@ -91,42 +94,41 @@ fn messages(turns: &[Turn]) -> Vec<Value> {
 }
 
 /// Adds user texts. Roles must alternate, so texts after results become part of the message with the results.
-fn user(messages: &mut Vec<Value>, texts: &[String]) {
+fn user(messages: &mut Vec<Value>, texts: Vec<String>) {
     let last = messages.last_mut().filter(|message| message.get("role") == Some(&json!("user")));
     match last.and_then(|message| message.get_mut("content")) {
-        Some(Value::Array(blocks)) => blocks.extend(texts.iter().map(|text| self::text(text))),
-        _ => messages.push(json!({ "role": "user", "content": texts.join("\n\n") })),
+        Some(Value::Array(blocks)) => blocks.extend(texts.into_iter().map(text)),
+        _ => messages.push(message("user", texts.join("\n\n"))),
     }
 }
 
-fn text(text: &str) -> Value {
-    json!({ "type": "text", "text": text })
+fn text(text: String) -> Value {
+    fields([("type", "text".into()), ("text", text.into())])
 }
 
-fn result(outcome: &Outcome) -> Value {
-    let mut block = object(json!({
-        "type": "tool_result", "tool_use_id": outcome.id, "content": outcome.content,
-    }));
+fn result(outcome: Outcome) -> Value {
+    let (id, content) = (outcome.id.into(), outcome.content.into());
+    let mut block = object(fields([("type", "tool_result".into()), ("tool_use_id", id), ("content", content)]));
     insert_some(&mut block, "is_error", outcome.error.then_some(true));
     Value::Object(block)
 }
 
-fn assistant_message(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) -> Value {
+fn assistant_message(text: Option<String>, kept: Option<StoredReasoning>, calls: Vec<Call>) -> Value {
     let mut blocks: Vec<Value> = match kept {
-        Some(StoredReasoning::Anthropic { blocks }) => blocks.clone(),
+        Some(StoredReasoning::Anthropic { blocks }) => blocks,
         Some(
             StoredReasoning::OpenAi { .. } | StoredReasoning::OpenAiResponses { .. } | StoredReasoning::Gemini { .. },
         )
         | None => Vec::new(),
     };
-    if let (Some(text), true, []) = (text, blocks.is_empty(), calls) {
-        return json!({ "role": "assistant", "content": text });
+    if blocks.is_empty() && calls.is_empty() {
+        return message("assistant", text.unwrap_or_default());
     }
     blocks.extend(text.map(self::text));
-    blocks.extend(
-        calls.iter().map(|call| json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": call.args })),
-    );
-    json!({ "role": "assistant", "content": blocks })
+    blocks.extend(calls.into_iter().map(|Call { id, name, args }| {
+        fields([("type", "tool_use".into()), ("id", id.into()), ("name", name.into()), ("input", args)])
+    }));
+    message("assistant", blocks)
 }
 
 /// Marks the end of the conversation for the provider's cache, which makes the next turn cheaper. Only for the provider itself, because a
@@ -134,7 +136,7 @@ fn assistant_message(text: Option<&str>, kept: Option<&StoredReasoning>, calls: 
 fn mark_for_cache(messages: &mut [Value]) {
     let Some(content) = messages.last_mut().and_then(|message| message.get_mut("content")) else { return };
     if let Value::String(output) = content {
-        *content = json!([text(output)]);
+        *content = Value::Array(vec![text(std::mem::take(output))]);
     }
     if let Some(Value::Object(block)) = content.as_array_mut().and_then(|blocks| blocks.last_mut()) {
         insert_some(block, "cache_control", Some(json!({ "type": "ephemeral" })));
@@ -160,9 +162,9 @@ mod tests {
         mark_for_cache(&mut items);
         let block = json!({ "type": "text", "text": "hello", "cache_control": { "type": "ephemeral" } });
         assert_eq!(items, [json!({ "role": "user", "content": [block] })]);
-        let mut blocks = vec![json!({ "role": "user", "content": [text("a"), text("b")] })];
+        let mut blocks = vec![json!({ "role": "user", "content": [text("a".into()), text("b".into())] })];
         mark_for_cache(&mut blocks);
         let last = json!({ "type": "text", "text": "b", "cache_control": { "type": "ephemeral" } });
-        assert_eq!(blocks, [json!({ "role": "user", "content": [text("a"), last] })]);
+        assert_eq!(blocks, [json!({ "role": "user", "content": [text("a".into()), last] })]);
     }
 }

@@ -1,8 +1,8 @@
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 
-use super::turns::{Call, Turn};
-use super::{Outgoing, insert_some, object};
+use super::turns::{Call, Outcome, Turn};
+use super::{Outgoing, fields, insert_some};
 use crate::provider::reasoning::StoredReasoning;
 
 /// Models with thinking levels instead of thinking budgets.
@@ -10,15 +10,17 @@ const LEVELS: [&str; 2] = ["gemini-3", "gemma-4"];
 /// The documented placeholder for the signature of a foreign call.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
-pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
-    let mut body = object(json!({ "contents": contents(outgoing) }));
+pub(super) fn body(outgoing: &Outgoing<'_>, turns: Vec<Turn>) -> Map<String, Value> {
+    let mut body = Map::new();
+    insert_some(&mut body, "contents", Some(contents(outgoing, turns)));
     insert_some(&mut body, "systemInstruction", outgoing.system.map(|system| json!({ "parts": [{ "text": system }] })));
     let declared: Vec<Value> = outgoing
         .tools
         .iter()
         .map(|tool| json!({ "name": tool.name, "description": tool.description, "parametersJsonSchema": tool.schema }))
         .collect();
-    insert_some(&mut body, "tools", (!declared.is_empty()).then(|| json!([{ "functionDeclarations": declared }])));
+    let declared = Some(declared).filter(|declared| !declared.is_empty());
+    insert_some(&mut body, "tools", declared.map(|tools| vec![fields([("functionDeclarations", tools.into())])]));
     let mut config = Map::new();
     insert_some(&mut config, "maxOutputTokens", outgoing.settings.output_tokens);
     outgoing.sample(&mut config, "temperature", "topP");
@@ -50,58 +52,56 @@ fn thinking_config(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     thinking
 }
 
-fn contents(outgoing: &Outgoing<'_>) -> Vec<Value> {
+fn contents(outgoing: &Outgoing<'_>, turns: Vec<Turn>) -> Vec<Value> {
     let wants_signature = outgoing.model.contains("gemini-3");
-    let written = outgoing.turns.iter().map(|turn| match turn {
-        Turn::User(texts) => {
-            let parts: Vec<Value> = texts.iter().map(|text| json!({ "text": text })).collect();
-            json!({ "role": "user", "parts": parts })
-        }
-        Turn::Assistant { text, kept, calls } => {
-            let parts = assistant_parts(text.as_deref(), kept.as_ref(), calls, wants_signature);
-            json!({ "role": "model", "parts": parts })
-        }
-        Turn::Results(outcomes) => {
-            let parts = outcomes.iter().map(|of| {
-                let response = json!({ "name": of.name, "content": of.content });
-                json!({ "functionResponse": { "id": of.id, "name": of.name, "response": response } })
-            });
-            json!({ "role": "user", "parts": parts.collect::<Vec<Value>>() })
-        }
+    let written = turns.into_iter().map(|turn| {
+        let (role, parts): (&str, Vec<Value>) = match turn {
+            Turn::User(texts) => ("user", texts.into_iter().map(|text| fields([("text", text.into())])).collect()),
+            Turn::Assistant { text, kept, calls } => ("model", assistant_parts(text, kept, calls, wants_signature)),
+            Turn::Results(outcomes) => ("user", outcomes.into_iter().map(result).collect()),
+        };
+        fields([("role", role.into()), ("parts", parts.into())])
     });
     written.collect()
 }
 
+fn result(Outcome { id, name, content, .. }: Outcome) -> Value {
+    let response = fields([("name", name.clone().into()), ("content", content.into())]);
+    fields([("functionResponse", fields([("id", id.into()), ("name", name.into()), ("response", response)]))])
+}
+
 fn assistant_parts(
-    text: Option<&str>,
-    kept: Option<&StoredReasoning>,
-    calls: &[Call],
+    text: Option<String>,
+    kept: Option<StoredReasoning>,
+    calls: Vec<Call>,
     wants_signature: bool,
 ) -> Vec<Value> {
-    let (of_text, of_calls): (Option<&String>, &[Option<String>]) = match kept {
-        Some(StoredReasoning::Gemini { text, calls }) => (text.as_ref(), calls),
+    let (of_text, of_calls) = match kept {
+        Some(StoredReasoning::Gemini { text, calls }) => (text, calls),
         Some(
             StoredReasoning::Anthropic { .. }
             | StoredReasoning::OpenAi { .. }
             | StoredReasoning::OpenAiResponses { .. },
         )
-        | None => (None, &[]),
+        | None => (None, Vec::new()),
     };
     let mut parts = Vec::new();
     if let Some(text) = text {
-        let mut part = object(json!({ "text": text }));
+        let mut part = Map::new();
+        insert_some(&mut part, "text", Some(text));
         // Send each signature back only once.
-        let own = of_text.filter(|own| !of_calls.iter().take(calls.len()).flatten().any(|other| other == *own));
-        insert_some(&mut part, "thoughtSignature", own.map(String::as_str));
+        let own = of_text.filter(|own| !of_calls.iter().take(calls.len()).flatten().any(|other| other == own));
+        insert_some(&mut part, "thoughtSignature", own);
         parts.push(Value::Object(part));
     }
-    for (ix, call) in calls.iter().enumerate() {
-        let function = json!({ "id": call.id, "name": call.name, "args": call.args });
-        let mut part = object(json!({ "functionCall": function }));
-        let signature = of_calls.get(ix).and_then(Option::as_deref);
+    let mut signatures = of_calls.into_iter();
+    for (ix, Call { id, name, args }) in calls.into_iter().enumerate() {
+        let mut part = Map::new();
+        let function = fields([("id", id.into()), ("name", name.into()), ("args", args)]);
+        insert_some(&mut part, "functionCall", Some(function));
         // The first call of an answer needs a signature.
-        let signature = signature.or((wants_signature && ix == 0).then_some(UNSIGNED));
-        insert_some(&mut part, "thoughtSignature", signature);
+        let unsigned = (wants_signature && ix == 0).then(|| UNSIGNED.to_owned());
+        insert_some(&mut part, "thoughtSignature", signatures.next().flatten().or(unsigned));
         parts.push(Value::Object(part));
     }
     parts

@@ -1,13 +1,13 @@
 use serde_json::{Map, Value, json};
 
 use super::turns::{Call, Turn};
-use super::{Outgoing, function, insert_some, object, reasons, schema};
+use super::{Outgoing, fields, function, insert_some, message, object, reasons, schema};
 use crate::provider::reasoning::StoredReasoning;
 
-pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
+pub(super) fn body(outgoing: &Outgoing<'_>, turns: Vec<Turn>) -> Map<String, Value> {
     // The provider must not store the conversation.
-    let mut body =
-        object(json!({ "model": outgoing.model, "stream": true, "store": false, "input": input(&outgoing.turns) }));
+    let mut body = object(json!({ "model": outgoing.model, "stream": true, "store": false }));
+    insert_some(&mut body, "input", Some(input(turns)));
     insert_some(&mut body, "instructions", outgoing.system);
     insert_some(&mut body, "max_output_tokens", outgoing.settings.output_tokens);
     if !reasons(outgoing.model) {
@@ -37,37 +37,40 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     insert_some(&mut body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
     let format = outgoing.format.as_ref().map(|format| {
         let schema = schema::close_objects(format, true);
-        json!({ "format": { "type": "json_schema", "name": "answer", "strict": true, "schema": schema } })
+        let (kind, name) = ("json_schema".into(), "answer".into());
+        fields([("format", fields([("type", kind), ("name", name), ("strict", true.into()), ("schema", schema)]))])
     });
     insert_some(&mut body, "text", format);
     body
 }
 
-fn input(turns: &[Turn]) -> Vec<Value> {
+fn input(turns: Vec<Turn>) -> Vec<Value> {
     let mut items = Vec::new();
     for turn in turns {
         match turn {
-            Turn::User(texts) => items.push(json!({ "role": "user", "content": texts.join("\n\n") })),
-            Turn::Assistant { text, kept, calls } => push_assistant(&mut items, text.as_deref(), kept.as_ref(), calls),
-            Turn::Results(outcomes) => items.extend(outcomes.iter().map(
-                |outcome| json!({ "type": "function_call_output", "call_id": outcome.id, "output": outcome.content }),
-            )),
+            Turn::User(texts) => items.push(message("user", texts.join("\n\n"))),
+            Turn::Assistant { text, kept, calls } => push_assistant(&mut items, text, kept, calls),
+            Turn::Results(outcomes) => items.extend(outcomes.into_iter().map(|outcome| {
+                let (id, output) = (outcome.id.into(), outcome.content.into());
+                fields([("type", "function_call_output".into()), ("call_id", id), ("output", output)])
+            })),
         }
     }
     items
 }
 
-fn push_assistant(items: &mut Vec<Value>, text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) {
+fn push_assistant(items: &mut Vec<Value>, text: Option<String>, kept: Option<StoredReasoning>, calls: Vec<Call>) {
     if let Some(StoredReasoning::OpenAiResponses { encrypted }) = kept {
-        items.extend(
-            encrypted.iter().map(|text| json!({ "type": "reasoning", "encrypted_content": text, "summary": [] })),
-        );
+        items.extend(encrypted.into_iter().map(|text| {
+            fields([("type", "reasoning".into()), ("encrypted_content", text.into()), ("summary", json!([]))])
+        }));
     }
-    items.extend(text.map(
-        |text| json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text }] }),
-    ));
-    items.extend(calls.iter().map(|call| {
-        let arguments = call.args.to_string();
-        json!({ "type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments })
+    items.extend(text.map(|text| {
+        let content = fields([("type", "output_text".into()), ("text", text.into())]);
+        fields([("type", "message".into()), ("role", "assistant".into()), ("content", vec![content].into())])
+    }));
+    items.extend(calls.into_iter().map(|Call { id, name, args }| {
+        let (kind, arguments) = ("function_call".into(), args.to_string().into());
+        fields([("type", kind), ("call_id", id.into()), ("name", name.into()), ("arguments", arguments)])
     }));
 }

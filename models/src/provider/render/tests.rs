@@ -7,7 +7,7 @@ use subtend_session::settings::Settings;
 use tokio::time::Instant;
 
 use super::notice::{Form, TOOL};
-use super::turns::{Call, Outcome};
+use super::turns::{Call, Outcome, Turn};
 use super::*;
 use crate::provider::target::Target;
 
@@ -59,7 +59,7 @@ fn result_turn(id: &str, text: &str) -> (Call, Turn) {
 }
 
 fn turns(messages: &[Message]) -> Vec<Turn> {
-    turns::of(messages, Form::Call)
+    turns::of(messages, Form::Call).turns
 }
 
 #[test]
@@ -361,6 +361,61 @@ fn arguments_above_the_request_limit_are_text() {
     };
     let wrapped: Vec<bool> = turns(&messages).into_iter().filter_map(is_text).collect();
     assert_eq!(wrapped, [false, false, false, false, false, false, true, true]);
+}
+
+/// Reasoning becomes JSON values too, and providers refuse thinking after a call whose thinking is left out. The control: the first answers.
+#[test]
+fn reasoning_above_the_request_limit_is_left_out() {
+    let block = json!({"type": "redacted_thinking", "data": ""});
+    let kept = StoredReasoning::Anthropic { blocks: vec![block; 15_000] };
+    let conversation = |answers: usize| {
+        let answer = || reasoning_message(None, kept.to_text(), &[tool_call("", "{}")]);
+        let messages: Vec<Message> = (0..answers).flat_map(|_| [user("go"), answer()]).collect();
+        turns::of(&messages, Form::Text)
+    };
+    let is_kept = |turn: &Turn| match turn {
+        Turn::Assistant { kept, .. } => Some(kept.is_some()),
+        Turn::User(_) | Turn::Results(_) => None,
+    };
+    let kept_by_answer = |answers| conversation(answers).turns.iter().filter_map(is_kept).collect::<Vec<bool>>();
+    assert_eq!(kept_by_answer(8), [true, true, true, true, true, true, false, false]);
+    assert_eq!([5, 6, 7].map(|answers| conversation(answers).is_unsigned), [false, false, true]);
+}
+
+/// A copy of the parsed values would double the memory of a request, and `json!` copies. The control: a copy has another address.
+#[test]
+fn rendering_moves_arguments_and_reasoning() {
+    let block = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
+    let kept = StoredReasoning::Anthropic { blocks: vec![block] };
+    let messages = [user("go"), reasoning_message(None, kept.to_text(), &[tool_call("a", r#"{"a":["x"]}"#)])];
+    let outgoing = Outgoing {
+        model: "m",
+        session: request(Vec::new(), &[]).session,
+        is_official: true,
+        system: None,
+        tools: &[],
+        settings: Settings::default(),
+        format: None,
+        thinks: false,
+        is_unsigned: false,
+    };
+    let address = |value: Option<&Value>| value.and_then(Value::as_str).map(str::as_ptr);
+    let rendered = |body: fn(&Outgoing<'_>, Vec<Turn>) -> Map<String, Value>, paths: [&str; 2]| {
+        let turns = turns::of(&messages, Form::Text).turns;
+        let Some(Turn::Assistant { kept: Some(StoredReasoning::Anthropic { blocks }), calls, .. }) = turns.get(1)
+        else {
+            panic!("no answer: {turns:?}")
+        };
+        let (args, thinking) = (address(calls[0].args.pointer("/a/0")), address(blocks[0].get("thinking")));
+        assert_ne!(address(calls[0].args.clone().pointer("/a/0")), args);
+        let body = Value::Object(body(&outgoing, turns));
+        let found = paths.map(|path| address(body.pointer(path)));
+        assert!(found[0] == args && (paths[1].is_empty() || found[1] == thinking), "{body}");
+    };
+    let paths = ["/messages/1/content/1/input/a/0", "/messages/1/content/0/thinking"];
+    rendered(anthropic::body, paths);
+    rendered(gemini::body, ["/contents/1/parts/0/functionCall/args/a/0", ""]);
+    rendered(ollama::body, ["/messages/1/tool_calls/0/function/arguments/a/0", ""]);
 }
 
 /// Rendering takes a multiple of the text's memory, and a control character takes six bytes. The control: a conversation within the limit.

@@ -19,7 +19,7 @@ const EMPTY: &str = "(empty)";
 const NO_RESULT: &str = "(there is no result)";
 const OPENING: &str = "(The conversation continues.)";
 const CONTINUE: &str = "Continue.";
-/// Maximum number of JSON values in the arguments of all calls of a request.
+/// Maximum number of JSON values in the arguments and the reasoning of all answers of a request.
 const MAX_REQUEST_VALUES: usize = 5 * MAX_VALUES;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,9 +50,16 @@ pub(super) struct Outcome {
     pub(super) error: bool,
 }
 
+pub(super) struct Conversation {
+    pub(super) turns: Vec<Turn>,
+    /// True if the last answer made calls without thinking signed by Anthropic, for example after a change of provider. Then thinking must
+    /// be disabled until the next answer.
+    pub(super) is_unsigned: bool,
+}
+
 /// Converts `messages`, with notices in `form`.
-pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
-    let mut order = TurnOrder { turns: Vec::new(), open: Vec::new(), ids: BTreeSet::new(), next_id: 0, values: 0 };
+pub(super) fn of(messages: &[Message], form: Form) -> Conversation {
+    let mut order = TurnOrder::default();
     for message in messages {
         match message {
             Message::User { text, .. } | Message::Prompt { text } => order.user(text),
@@ -72,7 +79,17 @@ pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
         Some(Turn::Assistant { .. }) => order.user(CONTINUE),
         None => order.user(EMPTY),
     }
-    order.turns
+    Conversation { turns: order.turns, is_unsigned: order.is_unsigned }
+}
+
+/// Returns the names of all called tools, in order.
+pub(super) fn called_tools(turns: &[Turn]) -> Vec<String> {
+    let calls = turns.iter().filter_map(|turn| match turn {
+        Turn::Assistant { calls, .. } => Some(calls),
+        Turn::User(_) | Turn::Results(_) => None,
+    });
+    let names: BTreeSet<&String> = calls.flatten().map(|call| &call.name).collect();
+    names.into_iter().cloned().collect()
 }
 
 /// Returns a valid tool name, because a model may have requested an invalid name.
@@ -85,6 +102,7 @@ pub(super) fn tool_name(name: &str) -> String {
     if plain.is_empty() { "unnamed".into() } else { plain }
 }
 
+#[derive(Default)]
 struct TurnOrder {
     turns: Vec<Turn>,
     open: Vec<OpenCall>,
@@ -92,6 +110,7 @@ struct TurnOrder {
     /// Number of the next generated id. It never decreases: a server that takes ids in advance would make the search quadratic.
     next_id: usize,
     values: usize,
+    is_unsigned: bool,
 }
 
 struct OpenCall {
@@ -122,6 +141,8 @@ impl TurnOrder {
 
     fn push_assistant(&mut self, text: Option<&str>, reasoning: Option<&str>, tool_calls: &[ToolCall]) {
         self.close();
+        let kept = reasoning.and_then(|reasoning| self.reasoning(reasoning));
+        self.is_unsigned = !tool_calls.is_empty() && !matches!(kept, Some(StoredReasoning::Anthropic { .. }));
         let text = text.filter(|text| !text.trim().is_empty()).map(str::to_owned);
         if text.is_none() && tool_calls.is_empty() {
             return;
@@ -135,7 +156,6 @@ impl TurnOrder {
             })
             .collect();
         self.open = calls.iter().map(|call| OpenCall::of(call, None)).collect();
-        let kept = reasoning.and_then(StoredReasoning::of_text);
         match self.turns.last_mut() {
             // Merge two consecutive answers. The first one has no calls.
             Some(Turn::Assistant { text: before, kept: reasoned, calls: made }) => {
@@ -154,11 +174,21 @@ impl TurnOrder {
         }
     }
 
+    /// Counts the values of a JSON text. Returns whether the limit of a request permits to parse it. Each later request counts the same.
+    fn may_parse(&mut self, json: &str) -> bool {
+        self.values = self.values.saturating_add(ValueCount::default().add(json.as_bytes()));
+        self.values <= MAX_REQUEST_VALUES
+    }
+
+    /// Returns the reasoning of an answer. It is left out above the limit of a request.
+    fn reasoning(&mut self, reasoning: &str) -> Option<StoredReasoning> {
+        self.may_parse(reasoning).then(|| StoredReasoning::of_text(reasoning)).flatten()
+    }
+
     /// Returns arguments as an object, as providers require. Other values are wrapped in an object. Arguments above the limit of a request are
-    /// also wrapped, as text. Each later request wraps the same calls.
+    /// also wrapped, as text.
     fn object(&mut self, args: &str) -> Value {
-        self.values = self.values.saturating_add(ValueCount::default().add(args.as_bytes()));
-        let parsed = (self.values <= MAX_REQUEST_VALUES).then(|| parse_recorded::<Value>(args).ok()).flatten();
+        let parsed = self.may_parse(args).then(|| parse_recorded::<Value>(args).ok()).flatten();
         match parsed {
             Some(args @ Value::Object(_)) => args,
             None if args.trim().is_empty() => Value::Object(Map::new()),
