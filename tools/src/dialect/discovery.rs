@@ -21,6 +21,8 @@ pub use subtend_session::dialect::discovery::{GET, USE};
 /// Maximum bytes of one tool's description in a listing.
 const MAX_DESCRIPTION: usize = 200;
 const MAX_UNKNOWN: usize = 20;
+/// Maximum bytes of a query. Each of its words is searched in all tools, on a thread that other sessions need.
+const MAX_QUERY: usize = 1 << 10;
 
 const ABOUT_GET: &str = "\
 List the tools that you can use in addition to those that you see, or describe some of them. Without arguments, returns each name \
@@ -106,6 +108,12 @@ impl GetTools {
     pub fn parse_call(args: &str, all: &Arc<[ToolSpec]>, shown: &[Text]) -> Result<(Arc<dyn Tool>, Value), ToolError> {
         let GetArguments { tools, query } = super::arguments(GET, args, "tools and query")?;
         super::check_count("tools", tools.as_ref().map_or(0, Vec::len))?;
+        let bytes = query.as_ref().map_or(0, String::len);
+        if bytes > MAX_QUERY {
+            return Err(ToolError::bad_args(format!(
+                "the query has {bytes} bytes; the limit is {MAX_QUERY}: use fewer words"
+            )));
+        }
         let [spec, _] = specs();
         let tool = Self { spec, all: Arc::clone(all), shown: shown.iter().cloned().collect() };
         Ok((Arc::new(tool), json!({"tools": tools, "query": query})))
@@ -113,7 +121,7 @@ impl GetTools {
 
     /// Lists the tools that are not offered in full, one line each.
     fn search(&self, query: &str, max: usize) -> Value {
-        let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
+        let words: BTreeSet<String> = query.split_whitespace().map(str::to_lowercase).collect();
         let fits = |tool: &&ToolSpec| {
             let text = format!("{}\n{}", tool.name, tool.description).to_lowercase();
             !self.shown.contains(&tool.name) && words.iter().all(|word| text.contains(word))

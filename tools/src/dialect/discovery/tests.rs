@@ -55,6 +55,17 @@ fn b8_listing_has_hidden_tools_that_match_all_words() {
     assert_eq!(call_get_tools(r#"{"query":"nothing"}"#, &[], 8_000), json!({"tools": []}));
 }
 
+/// The control: a query of as many bytes as are accepted.
+#[test]
+fn query_of_too_many_bytes_is_refused() {
+    let refused = |bytes: usize| {
+        let args = json!({"query": "a".repeat(bytes)}).to_string();
+        GetTools::parse_call(&args, &all(), &[]).map(drop).map_err(|error| (error.kind, error.message.to_string()))
+    };
+    let why = "the query has 1025 bytes; the limit is 1024: use fewer words".to_owned();
+    assert_eq!([1_024, 1_025].map(refused), [Ok(()), Err((ToolErrorKind::BadArgs, why))]);
+}
+
 #[test]
 fn b8_description_is_complete_and_names_unknown_tools() {
     let read = json!({"name": "read", "description": "Reads a file.", "parameters": {"type": "object"}});
