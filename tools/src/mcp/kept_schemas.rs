@@ -59,7 +59,8 @@ mod tests {
         let page = |n: usize| {
             let (name, schema) = tool(n);
             let tool = format!("{{\"name\":\"{name}\",\"inputSchema\":{{\"x\":{schema}}}}}");
-            let list = format!("{{\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\",\"tools\":[{tool}]}}");
+            let list =
+                format!("{{\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\",\"tools\":[{tool}]}}");
             format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"result\":{list}}}\n")
         };
         let mut received = 0;
@@ -75,7 +76,8 @@ mod tests {
     /// The controls: the same names again, and a transport whose library keeps no schemas.
     #[tokio::test]
     async fn new_names_in_each_list_end_the_connection() {
-        let why = "the tools that it listed since it was connected have more than 4194304 bytes of schemas, or 200000 values";
+        let why =
+            "the tools that it listed since it was connected have more than 4194304 bytes of schemas, or 200000 values";
         let fault = || Some(why.to_owned());
         let nested = || format!("[{}]", vec![format!("{}{}", "[".repeat(50), "]".repeat(50)); 400].join(","));
         let long = || json!("x".repeat(500_000)).to_string();

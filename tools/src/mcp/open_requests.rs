@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientNotification, GetMeta as _, JsonRpcMessage, NotificationMetaObject, RequestId, ServerNotification, ServerResult,
+    ClientNotification, GetMeta as _, JsonRpcMessage, NotificationMetaObject, RequestId, ServerNotification,
+    ServerResult,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
@@ -326,7 +327,8 @@ mod tests {
         for id in 0..=2 * MAX_OPEN {
             let ping = json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
             let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
-            out.write_all(format!("{ping}\n{cancel}\n").as_bytes()).await.unwrap();
+            let lines = if id < MAX_OPEN { format!("{ping}\n") } else { format!("{ping}\n{cancel}\n") };
+            out.write_all(lines.as_bytes()).await.unwrap();
             let Some(JsonRpcMessage::Request(request)) = transport.receive().await else { break };
             if id < MAX_OPEN {
                 transport.send(JsonRpcMessage::response(ClientResult::empty(()), request.id)).await.unwrap();
