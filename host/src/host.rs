@@ -304,17 +304,20 @@ impl Host {
         act: impl FnOnce(T) -> F + Send,
     ) -> Result<R, Problem> {
         let mut read = pin!(read);
+        let mut ends = None;
         loop {
             let alone = self.lock_session(session).await;
             if let Some(found) = self.reads().try_read_session(read.as_mut()).await {
                 return act(found?).await;
             }
             drop(alone);
+            // One limit for all rounds, because the permit and the lock may be free in turns.
+            let ends = *ends.get_or_insert_with(reads::permit_deadline);
             let locked = async {
                 let alone = self.inner.locks.try_lock(CommandTarget::Session(session))?;
                 Some((alone, read.as_mut().await))
             };
-            if let Some((_alone, found)) = self.reads().read_session(locked).await? {
+            if let Some((_alone, found)) = self.reads().read_session_until(ends, locked).await? {
                 return act(found?).await;
             }
         }

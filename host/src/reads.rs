@@ -3,32 +3,32 @@
 //! A view or a list may fold thousands of records in one go, which would delay runs, approvals and other clients.
 //! Permits limit how many reads run at a time.
 
+mod stream_threads;
+
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{Extensions, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::block_in_place;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::auth::SenderId;
 use crate::host::Host;
 use crate::problem::Problem;
 use crate::shared_by_key::SharedByKey;
+use stream_threads::{LIVE_READS, StreamThreads};
 
-/// Maximum number of concurrent reads of live views and event streams.
-const LIVE_READS: usize = 2;
 /// Maximum number of concurrent exports.
 const EXPORTS: usize = 8;
-const READ_THREAD: &str = "subtend-reads";
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The sender of a read. Senders with tokens share the permits of a host; none of them can hold all.
@@ -99,7 +99,7 @@ pub struct ReadPermits {
 
 impl Default for ReadPermits {
     fn default() -> Self {
-        Self { all: Permits::of_all(), by: SharedByKey::default(), threads: StreamThreads(OnceLock::new()) }
+        Self { all: Permits::of_all(), by: SharedByKey::default(), threads: StreamThreads::default() }
     }
 }
 
@@ -108,32 +108,6 @@ pub(crate) struct ExportPermit {
     _permits: [OwnedSemaphorePermit; 2],
     /// Kept, so that later exports of the sender share its permits.
     _own: Arc<Permits>,
-}
-
-/// The threads that read for event streams. They start with the first read and end when idle.
-///
-/// The allocator caches memory per thread, so these reads do not use the hundreds of threads of the runtime's pool.
-#[derive(Debug)]
-struct StreamThreads(OnceLock<Option<Runtime>>);
-
-impl StreamThreads {
-    /// Returns the pool; `None` if it cannot be created.
-    fn handle(&self) -> Option<&Handle> {
-        let started = self.0.get_or_init(|| {
-            let mut pool = Builder::new_current_thread();
-            pool.max_blocking_threads(LIVE_READS).thread_name(READ_THREAD).build().ok()
-        });
-        started.as_ref().map(Runtime::handle)
-    }
-}
-
-impl Drop for StreamThreads {
-    fn drop(&mut self) {
-        if let Some(Some(pool)) = self.0.take() {
-            // A host may be dropped by a task, which must not wait.
-            pool.shutdown_background();
-        }
-    }
 }
 
 tokio::task_local! {
@@ -204,7 +178,10 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
     run_as(sender_of(request.extensions()), async {
         match kind {
             None => next.run(request).await,
-            Some(kind) => host.reads().run(kind, next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
+            Some(kind) => {
+                let read = host.reads().run(permit_deadline(), kind, next.run(request));
+                read.await.unwrap_or_else(IntoResponse::into_response)
+            }
         }
     })
     .await
@@ -229,11 +206,20 @@ impl ReadPermits {
 
     /// Runs a read of many sessions with a permit, for requests that must not hold one while their body arrives.
     pub(crate) async fn read_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
-        self.run(ReadKind::Store, read).await
+        self.run(permit_deadline(), ReadKind::Store, read).await
     }
 
     pub(crate) async fn read_session<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
-        self.run(ReadKind::Session, read).await
+        self.read_session_until(permit_deadline(), read).await
+    }
+
+    /// Runs a read of one session as [`ReadPermits::read_session`] does, but waits for a permit until `ends`.
+    pub(crate) async fn read_session_until<T: Send>(
+        &self,
+        ends: Instant,
+        read: impl Future<Output = T> + Send,
+    ) -> Result<T, Problem> {
+        self.run(ends, ReadKind::Session, read).await
     }
 
     /// Runs a read of one session, or returns `None` if it would have to wait for a permit.
@@ -286,13 +272,19 @@ impl ReadPermits {
         Ok(ExportPermit { _permits: permits, _own: own })
     }
 
-    async fn run<T: Send>(&self, kind: ReadKind, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
+    async fn run<T: Send>(
+        &self,
+        ends: Instant,
+        kind: ReadKind,
+        read: impl Future<Output = T> + Send,
+    ) -> Result<T, Problem> {
         if HOLDS_PERMIT.try_get().is_ok() {
             return Ok(to_end(read).await);
         }
         let own = self.for_sender(sender());
         let acquire = async { (own.of(kind).acquire().await, self.all.of(kind).acquire().await) };
-        let Ok(_permit) = timeout(PERMIT_TIMEOUT, acquire).await else {
+        let permit = timeout_at(ends, acquire).await.ok().filter(|_| Instant::now() < ends);
+        let Some(_permit) = permit else {
             let most = PERMIT_TIMEOUT.as_secs();
             return Err(busy_problem(format!("other reads took longer than {most} s: send this one again")));
         };
@@ -312,6 +304,11 @@ impl ReadPermits {
     pub(crate) async fn hold_all_session_permits(&self) -> tokio::sync::SemaphorePermit<'_> {
         self.all.session.acquire_many(4).await.expect("all permits")
     }
+}
+
+/// Returns the time until which a read that begins now waits for a permit.
+pub(crate) fn permit_deadline() -> Instant {
+    Instant::now() + PERMIT_TIMEOUT
 }
 
 /// Returns whether the calling task holds a permit.
@@ -344,7 +341,9 @@ fn busy_problem(detail: impl Into<Cow<'static, str>>) -> Problem {
 mod tests {
     use axum::body::Body;
     use futures_util::FutureExt as _;
+    use tokio::time::timeout;
 
+    use super::stream_threads::READ_THREAD;
     use super::*;
 
     fn request(method: &str, path: &str) -> Request {

@@ -200,8 +200,12 @@ pub(super) async fn get(
 ) -> Result<Json<TaskRow>, Problem> {
     let handle = session_of(&host, &id).await?;
     if let Some(run) = handle.current_run().await? {
-        // The result of the wait is ignored, because the row contains the outcome.
-        drop(waiting.wait_until(&host, run).await);
+        // Other results of the wait are ignored, because the row contains the outcome.
+        if let Err(problem) = waiting.wait_until(&host, run).await
+            && problem.code == "busy"
+        {
+            return Err(problem);
+        }
     }
     Ok(Json(row(&host, handle.id()).await?))
 }

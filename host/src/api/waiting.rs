@@ -308,6 +308,47 @@ mod tests {
         assert_eq!(done, [409, 409, 404, 204]);
     }
 
+    /// Attack: the lock of a session and the permits are free in turns. The control: a command waits within the limit.
+    #[tokio::test]
+    async fn command_waits_for_permits_up_to_one_limit() {
+        let host = host().await;
+        let (session, _) = host.open(OpenOptions::agent("general")).await.expect("a session");
+        tokio::time::pause();
+        let request = Request::post(format!("/v1/sessions/{}/rollback", session.id()));
+        let request =
+            request.header("content-type", "application/json").body(axum::body::Body::from("{}")).expect("a request");
+        let (mut waiting, limit) = (pin!(host.router().oneshot(request)), Duration::from_secs(6));
+        let all = host.reads().hold_all_session_permits().await;
+        timeout(limit, &mut waiting).await.expect_err("control: no permit");
+        let locked = host.lock_session(session.id()).await;
+        drop(all);
+        timeout(Duration::from_secs(1), &mut waiting).await.expect_err("control: the lock is held");
+        let _all = host.reads().hold_all_session_permits().await;
+        drop(locked);
+        let refused = timeout(limit, &mut waiting).await.expect("refused after one limit").expect("infallible");
+        assert_eq!(refused.status().as_u16(), 503);
+    }
+
+    /// A wait without a permit for its first read does not return a task as if it had waited. The control: with a permit, it waits.
+    #[tokio::test]
+    async fn task_wait_without_a_permit_is_refused() {
+        let host = host().await;
+        let task = host.runtime().spawn_task(OpenOptions::agent("general"), "go").await.expect("a task");
+        tokio::time::pause();
+        let path = format!("/v1/tasks/get/task_{}?wait=true", task.session().id());
+        let get = || host.router().oneshot(Request::get(&path).body(axum::body::Body::empty()).expect("a request"));
+        timeout(Duration::from_secs(60), get()).await.expect_err("control: it waits");
+        let all = host.reads().hold_all_session_permits().await;
+        let (mut waiting, mut next) = (pin!(get()), pin!(host.reads().hold_all_session_permits()));
+        assert!(futures_util::poll!(&mut waiting).is_pending() && futures_util::poll!(&mut next).is_pending());
+        drop(all);
+        // The lookup got a permit, and the first read of the wait does not.
+        let (refused, held) = tokio::join!(timeout(Duration::from_secs(15), &mut waiting), next);
+        let refused = refused.expect("it does not read the task instead").expect("infallible");
+        assert_eq!(refused.status().as_u16(), 503);
+        drop(held);
+    }
+
     /// A request that may wait does not hold a permit throughout; its handler gets one for each read. The control: with
     /// a permit, the session is looked up.
     #[tokio::test]
