@@ -64,10 +64,8 @@ impl Draft<'_> {
         let Some(open_call) = self.state.call(call).filter(|open_call| needs && !open_call.allowed) else {
             return false;
         };
-        let subject = if let CallKind::Propose(other) = kind { other.agent.clone() } else { ".".into() };
-        let by_tool = || Access { action: open_call.tool.clone(), resource: subject };
-        let access = self.state.due.access.get(&call.ix);
-        let Access { action, resource } = access.map_or_else(by_tool, |access| (**access).clone());
+        let access = self.state.due.access.get(&call.ix).map(|access| (**access).clone());
+        let Access { action, resource } = access.unwrap_or_else(|| access_by_tool(&open_call.tool, kind));
         let root = self.state.created.place.root(self.state.id);
         let deadline_at = Some(time_after(self.clock.wall_ms, self.state.limits.ask_ms));
         self.emit(Record::AskOpened { call, action, resource, root, deadline_at });
@@ -198,6 +196,12 @@ impl Draft<'_> {
             _ => Some(Park::Ask),
         }
     }
+}
+
+/// Returns the access that an ask shows for a call without one.
+pub(super) fn access_by_tool(tool: &Text, kind: &CallKind) -> Access {
+    let resource = if let CallKind::Propose(other) = kind { other.agent.clone() } else { ".".into() };
+    Access { action: Text::clone(tool), resource }
 }
 
 fn proposal_refusal(by: AnsweredBy) -> Text {

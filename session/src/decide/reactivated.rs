@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ask::access_by_tool;
 use super::calls::UnstartedCall;
 use super::draft::Draft;
 use super::ending::Scope;
@@ -85,7 +86,8 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     // Asks again, because the approver may not have received the open ask.
     for FoundCall { call, kind, access, ask } in found_calls {
         // If the shown access was approved permanently meanwhile, the call needs another one that is not shown.
-        let is_shown = access.as_deref() == draft.requested_access(call).as_ref();
+        let by_tool = || draft.state.call(call).map(|open_call| access_by_tool(&open_call.tool, &kind));
+        let is_shown = access.map(|access| *access).or_else(by_tool) == draft.requested_access(call);
         let need = if ask.is_needed() && !is_shown { NeededApproval::SeveralAccesses } else { ask };
         draft.ask_again(call, kind);
         draft.state.due.note(call.ix, need);

@@ -276,6 +276,23 @@ fn always_does_not_approve_the_further_accesses_of_another_call() {
     assert_eq!(approved(NeededApproval::OneAccess, "b"), [2, 1]);
 }
 
+/// A call of an unknown access asks by its tool. The control: a call that names an access after the restart was not shown with it.
+#[test]
+fn always_covers_calls_by_tool_after_a_restart() {
+    let Command::ModelAnswered(mut answer) = asking(1, vec![(writes(), Some("a")); 2]) else { panic!("an answer") };
+    answer.calls.iter_mut().for_each(|call| call.access = None);
+    let heart = Heart::root().then(send(1, "go")).then(Command::ModelAnswered(answer));
+    let answered = |named: Option<&str>| {
+        let access = || named.map(|named| Box::new(access(named)));
+        let ask = NeededApproval::OneAccess;
+        let calls = [0, 1].map(|ix| FoundCall { ask, access: access(), ..FoundCall::plain(call(1, ix), writes()) });
+        let again = heart.refolded().then(Command::Reactivated { calls: calls.into(), owner_ended: None });
+        let heart = again.then(answer_ask(0, AskVerdict::Always));
+        heart.log.iter().filter(|record| record.kind() == "ask_answered").count()
+    };
+    assert_eq!([answered(None), answered(Some("a"))], [2, 1]);
+}
+
 #[test]
 fn unrequested_approval_is_stale() {
     let mut heart = root(vec![(writes(), Some("a")), (reads(), None)]);
