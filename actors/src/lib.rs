@@ -47,6 +47,7 @@ pub use observe::activity::{Activity, NestedEvent};
 pub use observe::counters::Counters;
 pub use observe::event::{Event, EventKind, Next, Subscription};
 pub use observe::following::{Events, EventsError, EventsNext};
+pub use observe::parts::{KEPT_BYTES, max_kept_bytes, record_bytes, sum_bytes};
 pub use prompt::PromptError;
 pub use recovery::boot::{BootError, BootFailure, BootProgress, BootReport};
 pub use runtime::builder::Builder;

@@ -3,6 +3,7 @@ pub(crate) mod append_notices;
 pub(crate) mod counters;
 pub mod event;
 pub(crate) mod following;
+pub(crate) mod parts;
 pub(crate) mod polling;
 pub(crate) mod publisher;
 pub(crate) mod streams;

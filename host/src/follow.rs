@@ -7,7 +7,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{Event, EventKind, Next, Runtime, Subscription};
+use subtend_actors::{
+    Event, EventKind, KEPT_BYTES, Next, Runtime, Subscription, max_kept_bytes, record_bytes, sum_bytes,
+};
 use subtend_journal::{Journal, Poisoned, ReadError, Stored};
 use subtend_session::ids::{AttemptNo, Lsn, SessionId, TurnNo};
 use subtend_session::record::Record;
@@ -20,12 +22,6 @@ const FRAMES_PER_READ: u64 = 256;
 
 /// Bytes of records after which a read ends, also of those that are not sent.
 const BYTES_PER_READ: u64 = 4 << 20;
-
-/// Maximum bytes of records, apart from a single one, that stay in memory until the client has received them.
-const MAX_READY_BYTES: u64 = 64 << 10;
-
-/// Estimated bytes of a record without its texts.
-const BYTES_PER_RECORD: u64 = 256;
 
 /// Maximum age of records that were read and not sent. Older ones are read again.
 const MAX_HELD: Duration = Duration::from_secs(1);
@@ -225,7 +221,7 @@ struct FollowedPage {
 
 impl FollowedPage {
     /// Reads the frames after `from`, up to the last durable one or the first limit: [`FRAMES_PER_READ`],
-    /// [`BYTES_PER_READ`] or [`MAX_READY_BYTES`].
+    /// [`BYTES_PER_READ`] or [`KEPT_BYTES`].
     fn read(journal: &Journal, root: Option<SessionId>, from: Cursor) -> Result<Self, FollowError> {
         let last = journal.durable();
         let mut frame = if from.records == u32::MAX { Lsn(from.frame.0.saturating_add(1)) } else { from.frame };
@@ -234,9 +230,9 @@ impl FollowedPage {
         let mut page = Self { root, at: from, ready, ready_bytes: 0, over, behind: false };
         // Fresh for each read, since a session may be deleted between two reads.
         let (mut followed, mut bytes) = (FollowedSessions::new(), 0_u64);
-        while frame <= until && bytes < BYTES_PER_READ && page.ready_bytes < MAX_READY_BYTES {
+        while frame <= until && bytes < BYTES_PER_READ && page.ready_bytes < KEPT_BYTES {
             if let Some((session, records)) = journal.frame_at(frame)? {
-                bytes = records.iter().map(record_bytes).fold(bytes, u64::saturating_add);
+                bytes = bytes.saturating_add(sum_bytes(&records));
                 if !page.add_frame(journal, &mut followed, (frame, session), records)? {
                     break;
                 }
@@ -260,8 +256,7 @@ impl FollowedPage {
         let Some(FollowedSession { root, deleted }) = found else { return Ok(true) };
         let given = if self.at.frame == lsn { self.at.records } else { 0 };
         let all = records.len();
-        // A frame is read again for each of its parts, so these are not many.
-        let max_bytes = MAX_READY_BYTES.max(records.iter().map(record_bytes).fold(0, u64::saturating_add) / 16);
+        let max_bytes = max_kept_bytes(sum_bytes(&records));
         for (ix, stored) in (1_u32..).zip(records) {
             let bytes = self.ready_bytes.saturating_add(record_bytes(&stored));
             if let Some(over) = attempt_ended_by(&stored.record) {
@@ -305,10 +300,6 @@ impl FollowedPage {
         followed.insert(id, session);
         Ok(session)
     }
-}
-
-fn record_bytes(stored: &Stored) -> u64 {
-    stored.record.heap_bytes().saturating_add(BYTES_PER_RECORD)
 }
 
 fn attempt_ended_by(record: &Record) -> Option<(TurnNo, AttemptNo)> {

@@ -15,14 +15,13 @@ use crate::life::Lifecycle;
 use crate::log::{Log, PAGE_BYTES};
 use crate::observe::event::subscription::{Subscription, SubscriptionScope};
 use crate::observe::event::{Event, EventKind, Next, QueueEvents};
+use crate::observe::parts::{KEPT_BYTES, max_kept_bytes, record_bytes, sum_bytes};
 use crate::observe::polling::Polled;
 use crate::observe::streams::{self, AttemptKey};
 use crate::values::error::Stopped;
 
 /// Records read from the journal at a time.
 const PAGE_SIZE: usize = 128;
-/// Maximum text bytes of records, apart from a single one, that a page keeps in memory. Later ones are read again.
-const MAX_PAGE_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -63,6 +62,8 @@ struct FollowingReader {
     root: SessionId,
     next: Seq,
     page: VecDeque<Stored>,
+    /// Maximum bytes of further parts of a frame that the last page began; 0 after its last part.
+    max_bytes: u64,
     queue: QueueEvents,
     /// True if `queue` has read the records before the first event.
     primed: bool,
@@ -90,6 +91,7 @@ impl Events {
             root,
             next: from.max(Seq(1)),
             page: VecDeque::new(),
+            max_bytes: 0,
             queue: QueueEvents::default(),
             primed: false,
             derived: VecDeque::new(),
@@ -195,8 +197,11 @@ impl FollowingReader {
         if !self.primed {
             self.prime()?;
         }
-        let (mut page, more) = self.page(self.next, MAX_PAGE_BYTES)?;
-        let (read, kept) = (page.len(), kept_records(&page));
+        let (mut page, more) = self.page(self.next, KEPT_BYTES)?;
+        // Later parts of a frame are as large as the first one, although less of it is left.
+        let max_bytes = self.max_bytes.max(max_kept_bytes(sum_bytes(&page)));
+        let (read, kept) = (page.len(), kept_records(&page, max_bytes));
+        self.max_bytes = if kept < read { max_bytes } else { 0 };
         self.behind = kept < read || more;
         page.truncate(kept);
         page.shrink_to_fit();
@@ -260,11 +265,11 @@ impl FollowingReader {
 }
 
 /// Returns the number of first records of a page that are kept in memory.
-fn kept_records(page: &[Stored]) -> usize {
+fn kept_records(page: &[Stored], max_bytes: u64) -> usize {
     let mut bytes = 0_u64;
     let fits = |stored: &&Stored| {
-        bytes = bytes.saturating_add(stored.record.heap_bytes());
-        bytes <= MAX_PAGE_BYTES
+        bytes = bytes.saturating_add(record_bytes(stored));
+        bytes <= max_bytes
     };
     page.iter().take_while(fits).count().max(1)
 }
@@ -278,5 +283,51 @@ fn ended_attempt(record: &Record) -> Option<AttemptKey> {
         streams::before(*attempt).map(|before| (*turn, before))
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_journal::memory::Memory;
+    use subtend_journal::{Batch, Frame, Journal, Options};
+    use subtend_session::ids::Epoch;
+    use subtend_session::outcome::Initiator;
+    use subtend_session::record::MetadataSet;
+    use subtend_supervision::Lease;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    /// Returns the number of reads of one frame with 256 records of `bytes` bytes, and the most records of a read.
+    async fn reads(bytes: usize) -> (usize, usize) {
+        let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
+        let session = SessionId(uuid::Uuid::from_u128(1));
+        let set = || MetadataSet { metadata: "x".repeat(bytes).into(), by: Initiator::Person };
+        let records = (0..256).map(|_| Record::MetadataSet(Box::new(set()))).collect();
+        let (first_seq, epoch, changes) = (Seq(1), Epoch(1), subtend_session::index::Changes::default());
+        let frame = Frame { session, first_seq, epoch, at_ms: 0, records, changes };
+        journal.append(Batch { frames: vec![frame] }).expect("appended");
+        journal.settled().await.expect("durable");
+        let life = Lifecycle::new(journal.clone(), CancellationToken::new(), Lease::default());
+        let mut events = Events::new(Arc::new(Log::new(journal, 8)), Arc::new(life), session, session, Seq(1));
+        let reader = events.reader.idle().expect("no poll is pending");
+        let (mut reads, mut most) = (0, 0);
+        while reader.behind {
+            reader.read().expect("a page");
+            // A page behind the last record is empty.
+            let Some(last) = reader.page.back().map(|stored| stored.seq) else { continue };
+            (reads, most) = (reads + 1, most.max(reader.page.len()));
+            reader.next = last.next();
+        }
+        assert_eq!((reader.next, reader.max_bytes), (Seq(257), 0));
+        (reads, most)
+    }
+
+    /// Attack: an imported frame of many large records. Each part decodes the whole frame again. The control: small records are read at once, and no
+    /// read keeps all large ones.
+    #[tokio::test]
+    async fn large_frame_is_read_in_few_parts() {
+        let (small, large) = (reads(10).await, reads(64 << 10).await);
+        assert!(small.0 <= 2 && large.0 <= 20 && (10..20).contains(&large.1), "{small:?} {large:?}");
     }
 }
