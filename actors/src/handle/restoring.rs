@@ -1,8 +1,11 @@
 //! Restoring files together with a rollback or a branch.
 
+use std::sync::Arc;
+
 use subtend_journal::Journal;
 use subtend_session::ids::{Hash, RunNo, SessionId};
 use subtend_tools::checkpoint::{AwaitedRecord, CheckpointError, Checkpoints, PendingRestore, RestorePlan, Restored};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::{BranchOptions, ControlError, SessionHandle};
 use crate::views::checkpoints::{RestorePoint, restore_plan, rolled_back, unreadable, unrestored};
@@ -17,7 +20,11 @@ impl SessionHandle {
         let checkpoints = self.checkpoints()?;
         drop(self.sessions.log.journal.settled().await);
         let (journal, id) = (self.sessions.log.journal.clone(), self.id);
-        let plan = tokio::task::spawn_blocking(move || restore_plan(&journal, &checkpoints, (id, point)));
+        let permit = self.restore_permit().await;
+        let plan = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            restore_plan(&journal, &checkpoints, (id, point))
+        });
         Ok(plan.await.map_err(|error| unreadable(&error))??.1)
     }
 
@@ -27,7 +34,7 @@ impl SessionHandle {
     /// # Errors
     /// As [`SessionHandle::roll_back`]; [`ControlError::Refused`] if the plan has changed since, or cannot be carried out.
     /// # Cancel safety
-    /// Dropping the future does not stop the rollback.
+    /// Dropping the future does not stop the rollback once it has begun; before, it may wait for other restores.
     pub async fn roll_back_files(&self, run: Option<RunNo>, shown: Hash) -> Result<(RunNo, Restored), ControlError> {
         let handle = self.clone();
         let awaits = |run| AwaitedRecord::RolledBack(run);
@@ -45,7 +52,9 @@ impl SessionHandle {
     async fn restored_before(&self, run: Option<RunNo>) -> Result<Option<RunNo>, ControlError> {
         let checkpoints = self.checkpoints()?;
         let (journal, id) = (self.sessions.log.journal.clone(), self.id);
+        let permit = self.restore_permit().await;
         let found = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
             let (run, plan) = restore_plan(&journal, &checkpoints, (id, RestorePoint::Run(run)))?;
             let is_done = plan.changes.is_empty() && plan.conflicts.is_empty();
             let rolled_back = rolled_back(&journal, id).map_err(|error| unreadable(&error))?;
@@ -58,7 +67,7 @@ impl SessionHandle {
     /// # Errors
     /// As [`SessionHandle::branch`] and [`SessionHandle::roll_back_files`].
     /// # Cancel safety
-    /// Dropping the future does not stop the branch.
+    /// As [`SessionHandle::roll_back_files`].
     pub async fn branch_files(
         &self,
         options: BranchOptions,
@@ -84,8 +93,11 @@ impl SessionHandle {
         let checkpoints = self.checkpoints()?;
         drop(self.sessions.log.journal.settled().await);
         let (journal, id, of) = (self.sessions.log.journal.clone(), self.id, checkpoints.clone());
+        // Before the task starts, so that a caller that disappears while it waits leaves nothing behind.
+        let permit = self.restore_permit().await;
         // Runs in a task, so that a caller that disappears does not leave the restore half done.
         let task = self.sessions.life.tasks.spawn(async move {
+            let _permit = permit;
             let recorded = tokio::task::spawn_blocking(move || record(&journal, &of, (id, point), shown, &awaits));
             let (run, awaits, pending) = recorded.await.map_err(|error| unreadable(&error))??;
             let order = order(run);
@@ -109,6 +121,13 @@ impl SessionHandle {
             Ok((done, restored.map_err(|error| after_record(awaits, &error))?))
         });
         task.await.map_err(|error| unreadable(&error))?
+    }
+
+    /// Waits for a permit to plan and perform one restore: a plan reads the records of a whole tree. Activations need other permits, because
+    /// a restore waits for an activation.
+    async fn restore_permit(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        // The semaphore is never closed.
+        Arc::clone(&self.sessions.restores).acquire_owned().await
     }
 
     fn checkpoints(&self) -> Result<Checkpoints, ControlError> {
@@ -145,4 +164,43 @@ fn after_record(awaits: AwaitedRecord, error: &CheckpointError) -> ControlError 
         AwaitedRecord::Branch(branch) => format!("the branch {branch} was created"),
     };
     ControlError::Refused(format!("{did}, but its files were not restored: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use subtend_session::ids::Seq;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{OpenOptions, Runtime};
+
+    /// Attack: many clients restore files at a time, or leave while they wait, and each plan reads the records of a tree. The control: with a
+    /// permit, each is planned.
+    #[tokio::test]
+    async fn restores_wait_for_a_permit() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
+        let runtime = Runtime::builder().model(Arc::new(model)).checkpoints(Checkpoints::new(dir.path()));
+        let runtime = runtime.start().await.expect("a runtime");
+        let session = runtime.open(OpenOptions::agent("general")).expect("a session");
+        let (point, other) = (RestorePoint::Run(None), Hash::of(b"another"));
+        let branch = || BranchOptions::at(Seq(1));
+        let limit = Duration::from_millis(50);
+        let all = session.sessions.restores.acquire_many(4).await.expect("all permits");
+        let tasks = session.sessions.life.tasks.len();
+        assert!(timeout(limit, session.restore_plan(point)).await.is_err());
+        assert!(timeout(limit, session.roll_back_files(None, other)).await.is_err());
+        assert!(timeout(limit, session.branch_files(branch(), other)).await.is_err());
+        assert!(timeout(limit, session.restored_before(None)).await.is_err());
+        assert_eq!(session.sessions.life.tasks.len(), tasks, "a client that left is still waited for");
+        drop(all);
+        let limit = Duration::from_secs(60);
+        assert!(timeout(limit, session.restore_plan(point)).await.expect("a permit").expect("a plan").is_empty());
+        let stale = timeout(limit, session.roll_back_files(None, other)).await.expect("a permit");
+        assert!(matches!(stale, Err(ControlError::Refused(_))), "{stale:?}");
+        let stale = timeout(limit, session.branch_files(branch(), other)).await.expect("a permit");
+        assert!(matches!(stale, Err(ControlError::Refused(_))));
+    }
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use subtend_session::state::State;
+use tokio::sync::Semaphore;
 
 use crate::cell::cells::Cells;
 use crate::delivery::waiters::Waiters;
@@ -23,6 +24,17 @@ pub(crate) struct SessionServices {
     pub(crate) services: Arc<Services>,
     pub(crate) life: Arc<Lifecycle>,
     pub(crate) host: Arc<HostParts>,
+    /// Permits to plan and perform restores.
+    pub(crate) restores: Arc<Semaphore>,
+    /// Permits to change worktrees, or to commit their changes.
+    pub(crate) worktree_work: Arc<Semaphore>,
+}
+
+/// Maximum number of concurrent commands of one kind that occupy threads for blocking work.
+const CONCURRENT_COMMANDS: usize = 4;
+
+pub(crate) fn command_permits() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(CONCURRENT_COMMANDS))
 }
 
 impl SessionServices {

@@ -9,7 +9,7 @@ use crate::calls::model_calls::ModelCalls;
 use crate::cell::cells::{CellServices, Cells};
 use crate::delivery::directory::Directory;
 use crate::delivery::waiters::Waiters;
-use crate::handle::sessions::SessionServices;
+use crate::handle::sessions::{SessionServices, command_permits};
 use crate::host::HostParts;
 use crate::life::Lifecycle;
 use crate::log::Log;
@@ -70,6 +70,8 @@ impl Components {
                 services,
                 life: Arc::clone(&life),
                 host: Arc::clone(&host),
+                restores: command_permits(),
+                worktree_work: command_permits(),
             }
         });
         let (services, cells) = (Arc::clone(&sessions.services), Arc::clone(&sessions.cells));

@@ -12,6 +12,7 @@ use subtend_session::record::Record;
 use subtend_tools::checkpoint::{Checkpoint, CheckpointError, Checkpoints, ExaminedFile, RestorePlan};
 
 use crate::values::error::ControlError;
+use crate::views::history::each;
 
 /// The extent of a restore: writes of a session and of the runs that it owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,21 +49,19 @@ impl KnownCalls {
     fn of(journal: &Journal, session: SessionId) -> Result<Self, ReadError> {
         let mut calls = Self::default();
         let mut run = RunNo(0);
-        for stored in journal.records(session)? {
-            #[expect(clippy::wildcard_enum_match_arm, reason = "other records do not concern runs and calls")]
-            match stored.record {
-                Record::SessionCreated(created) => calls.worktree = created.worktree.map(|worktree| worktree.of),
-                Record::RunOpened(opened) => _ = calls.runs.insert(opened.run, opened.owner),
-                Record::TurnAnswered(answered) => run = answered.run,
-                Record::CallFinished(finished) => {
-                    calls.results.insert((run, finished.call), (stored.seq, finished.end));
-                }
-                Record::ChildSpawned(spawned) => _ = calls.opened.insert((run, spawned.call), stored.seq),
-                Record::ContinueAsked(request) => _ = calls.opened.insert((run, request.call), stored.seq),
-                Record::RunEnded(ended) if ended.outcome == Outcome::Completed => _ = calls.completed.insert(ended.run),
-                _ => {}
+        #[expect(clippy::wildcard_enum_match_arm, reason = "other records do not concern runs and calls")]
+        each(journal, session, |stored| match &stored.record {
+            Record::SessionCreated(created) => calls.worktree = created.worktree.map(|worktree| worktree.of),
+            Record::RunOpened(opened) => _ = calls.runs.insert(opened.run, opened.owner.clone()),
+            Record::TurnAnswered(answered) => run = answered.run,
+            Record::CallFinished(finished) => {
+                calls.results.insert((run, finished.call), (stored.seq, finished.end.clone()));
             }
-        }
+            Record::ChildSpawned(spawned) => _ = calls.opened.insert((run, spawned.call), stored.seq),
+            Record::ContinueAsked(request) => _ = calls.opened.insert((run, request.call), stored.seq),
+            Record::RunEnded(ended) if ended.outcome == Outcome::Completed => _ = calls.completed.insert(ended.run),
+            _ => {}
+        })?;
         Ok(calls)
     }
 }
@@ -160,10 +159,13 @@ fn is_undone(
 /// # Errors
 /// If its records cannot be read.
 pub fn rolled_back(journal: &Journal, session: SessionId) -> Result<BTreeSet<RunNo>, ReadError> {
-    let records = journal.records(session)?.into_iter();
-    Ok(records
-        .filter_map(|stored| if let Record::RolledBack { run, .. } = stored.record { Some(run) } else { None })
-        .collect())
+    let mut runs = BTreeSet::new();
+    each(journal, session, |stored| {
+        if let Record::RolledBack { run, .. } = stored.record {
+            runs.insert(run);
+        }
+    })?;
+    Ok(runs)
 }
 
 /// Returns a session and all readable sessions below it.

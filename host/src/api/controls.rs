@@ -188,6 +188,12 @@ pub(super) struct RolledBack {
     already_rolled_back: bool,
 }
 
+impl RolledBack {
+    fn of(run: RunNo, files: Vec<String>, before: &BTreeSet<RunNo>) -> Self {
+        Self { run: run.0, already_rolled_back: files.is_empty() && before.contains(&run), files }
+    }
+}
+
 /// Hides the messages of a run that did not complete from models. A repeated request has no effect.
 #[utoipa::path(post, path = "/v1/sessions/{id}/rollback", tag = "branches", operation_id = "roll_back", request_body = RollBack,
     params(("id" = String, Path, description = "The session"), Since),
@@ -195,7 +201,7 @@ pub(super) struct RolledBack {
 pub(super) async fn roll_back(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(since): Query<Since>,
+    Query(mut since): Query<Since>,
     _: NoKey,
     Body(what): Body<RollBack>,
 ) -> Result<Json<RolledBack>, Problem> {
@@ -205,22 +211,26 @@ pub(super) async fn roll_back(
         let Record::RolledBack { run, by: Initiator::Person } = record else { return None };
         wanted.is_none_or(|wanted| wanted == *run).then_some(*run)
     };
-    let shown = what.files.as_deref().map(parse_digest).transpose()?;
-    let mut since = if shown.is_some() { Since::default() } else { since };
+    let rolled_back_before = || checkpoints::rolled_back(host.runtime().journal(), handle.id());
+    if let Some(shown) = what.files.as_deref().map(parse_digest).transpose()? {
+        // With a permit, because a plan of a restore reads the records of all sessions below.
+        let restore = async {
+            let before = rolled_back_before()?;
+            let (run, restored) = handle.roll_back_files(wanted, shown).await?;
+            Ok(RolledBack::of(run, restored.files, &before))
+        };
+        return host.serialize_commands(handle.id(), restore, async |done| Ok(Json(done))).await;
+    }
     let read = async {
         let done = since.find_later(&host, handle.id(), &rolled_back).await?;
-        Ok((done, checkpoints::rolled_back(host.runtime().journal(), handle.id())?))
+        Ok((done, rolled_back_before()?))
     };
     let roll_back = async |(done, before): (Option<RunNo>, BTreeSet<RunNo>)| {
-        let (run, files) = match (shown, done) {
-            (Some(shown), _) => {
-                let (run, restored) = handle.roll_back_files(wanted, shown).await?;
-                (run, restored.files)
-            }
-            (None, Some(run)) => (run, Vec::new()),
-            (None, None) => (handle.roll_back(wanted).await?, Vec::new()),
+        let run = match done {
+            Some(run) => run,
+            None => handle.roll_back(wanted).await?,
         };
-        Ok(Json(RolledBack { run: run.0, already_rolled_back: files.is_empty() && before.contains(&run), files }))
+        Ok(Json(RolledBack::of(run, Vec::new(), &before)))
     };
     host.serialize_commands(handle.id(), read, roll_back).await
 }
@@ -303,4 +313,64 @@ pub(super) async fn summarise(
         return Ok(Json(Summarised { summary: None }));
     }
     Ok(Json(Summarised { summary: Some(handle.summarise().await?.to_string()) }))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::convert::Infallible;
+    use std::fs::File;
+    use std::path::Path;
+
+    use axum::http::Request;
+    use axum::response::Response;
+    use rustix::fs::{Mode, OFlags, open};
+    use subtend_actors::{OpenOptions, Runtime};
+    use subtend_tools::checkpoint::Checkpoints;
+    use tokio::task::JoinHandle;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::HostOptions;
+
+    /// Opens a pipe as soon as a plan reads it. The plan then waits for its end.
+    async fn opened_by_reader(pipe: &Path, plan: &JoinHandle<Result<Response, Infallible>>) -> File {
+        loop {
+            assert!(!plan.is_finished(), "it reads no checkpoint");
+            match open(pipe, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()) {
+                Ok(opened) => return opened.into(),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    /// Attack: many rollbacks with files at a time, each of which reads the records of a tree. The control: a rollback that waits leaves
+    /// permits to other reads.
+    #[tokio::test]
+    async fn rollbacks_with_files_hold_permits_while_they_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
+        let runtime = Runtime::builder().model(std::sync::Arc::new(model)).checkpoints(Checkpoints::new(dir.path()));
+        let host = Host::new(runtime.start().await.expect("a runtime"), HostOptions::default());
+        let (mut plans, mut pipes, mut free) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..4 {
+            let (session, _) = host.open(OpenOptions::agent("general")).await.expect("a session");
+            let pipe = dir.path().join(session.id().to_string()).join("00000000000000000001.json");
+            std::fs::create_dir(pipe.parent().expect("a directory")).expect("a directory");
+            assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+            let body = format!(r#"{{"files": "{}"}}"#, "00".repeat(16));
+            let request = Request::post(format!("/v1/sessions/{}/rollback", session.id()));
+            let request = request.header("content-type", "application/json").body(axum::body::Body::from(body));
+            let plan = tokio::spawn(host.router().oneshot(request.expect("a request")));
+            pipes.push((opened_by_reader(&pipe, &plan).await, pipe));
+            plans.push(plan);
+            free.push(host.reads().try_read_session(async {}).await.is_some());
+        }
+        assert_eq!(free, [true, true, true, false]);
+        // So that the plan is not read again.
+        pipes.iter().for_each(|(_, pipe)| std::fs::remove_file(pipe).expect("removed"));
+        drop(pipes);
+        for plan in plans {
+            assert_eq!(plan.await.expect("it ran").expect("infallible").status(), StatusCode::CONFLICT);
+        }
+    }
 }
