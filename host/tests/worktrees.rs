@@ -161,3 +161,35 @@ async fn x14_api_refuses_changes_to_a_worktree_in_use() {
     assert_eq!(none.problem(), (404, "not_found".to_owned()));
     scene.end().await;
 }
+
+/// Attack: clients send many commands for worktrees that another process has locked, and leave. The control: a command waits for its
+/// worktree. Commands of clients that left while they waited have no effect.
+#[test]
+fn x14_commands_that_wait_for_worktrees_leave_threads() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).max_blocking_threads(6).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let scene = FilesHost::new().await;
+        let mut ids = Vec::new();
+        for _ in 0..6 {
+            ids.push(scene.run_to_end("worker", &[write("new.txt", "n\n")]).await);
+        }
+        let [first, others @ ..] = &*ids else { panic!("no session") };
+        let locked: Vec<_> = ids.iter().map(|id| scene.lock(id)).collect();
+        let limit = std::time::Duration::from_millis(300);
+        let path = format!("/v1/sessions/{first}/worktree");
+        let mut shown = Box::pin(get(&scene.app, &path));
+        tokio::time::timeout(limit, &mut shown).await.expect_err("control: another process has the lock");
+        let none = json!({});
+        let repeated = (0..100).map(|_| settle(&scene, first, "discard", &none));
+        let commands = repeated.chain(others.iter().map(|id| settle(&scene, id, "discard", &none)));
+        let mut commands = Box::pin(futures_util::future::join_all(commands));
+        tokio::time::timeout(limit, &mut commands).await.expect_err("they wait");
+        let other = tokio::task::spawn_blocking(|| ());
+        tokio::time::timeout(limit * 30, other).await.expect("a thread is free").expect("it ran");
+        drop((shown, commands, locked));
+        let left = diff(&scene, first).await;
+        assert_eq!(left["files"][0]["path"], "new.txt");
+        scene.end().await;
+    });
+}

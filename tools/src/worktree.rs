@@ -37,6 +37,7 @@ use crate::private;
 use crate::removal;
 use crate::workspace::{Workspace, WorkspaceError, beneath};
 use git::{Git, GitPlace, GitReach, MAX_OUTPUT};
+use locks::WorktreeTurns;
 
 pub use changes::{ChangedFile, WorktreeChanges, note};
 pub use keep::KeptBranch;
@@ -47,6 +48,7 @@ pub use merge::Merged;
 pub struct Worktrees {
     dir: PathBuf,
     git: Git,
+    turns: WorktreeTurns,
     /// A crash that a test simulates: the step before which the process dies, and how often it passes that step before.
     #[cfg(test)]
     crash_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
@@ -189,6 +191,7 @@ impl Worktrees {
         Self {
             dir: dir.into(),
             git: Git::new(guard),
+            turns: WorktreeTurns::default(),
             #[cfg(test)]
             crash_before: None,
         }

@@ -18,6 +18,7 @@ use subtend_tools::option::ToolOption;
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use subtend_tools::workspace::Workspace;
 use subtend_tools::worktree::{WorktreeOrigin, Worktrees, note};
+use tokio::sync::OwnedMutexGuard;
 
 use crate::values::panic::truncate_message;
 
@@ -45,8 +46,21 @@ impl ToolDirectory {
         worktrees.open(worktree.of, origin).map_err(|error| error.to_string())
     }
 
+    /// Waits until no other task uses the worktree.
+    pub(crate) async fn turn(&self) -> Option<OwnedMutexGuard<()>> {
+        match (self.worktree, &self.worktrees) {
+            (Some(worktree), Some(worktrees)) => Some(worktrees.turn(worktree.of).await),
+            (None, _) | (_, None) => None,
+        }
+    }
+
     async fn open_async(self) -> Result<Arc<Workspace>, String> {
-        let opened = tokio::task::spawn_blocking(move || self.open()).await;
+        let turn = self.turn().await;
+        let opened = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            self.open()
+        })
+        .await;
         opened.unwrap_or_else(|error| Err(format!("the worktree cannot be opened: {error}")))
     }
 
@@ -66,7 +80,12 @@ impl ToolDirectory {
             return answer;
         };
         let Some(text) = answer.text.as_ref().filter(|text| !text.trim().is_empty()) else { return answer };
-        let changes = tokio::task::spawn_blocking(move || note(session, &worktrees.changes(session))).await;
+        let turn = worktrees.turn(session).await;
+        let changes = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            note(session, &worktrees.changes(session))
+        })
+        .await;
         if let Ok(note) = changes {
             answer.text = Some(format!("{}\n\n{note}", text.trim_end()).into());
         }
@@ -81,14 +100,20 @@ impl ToolDirectory {
 /// Removes the worktrees of deleted sessions. The next start retries those that cannot be removed.
 pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<SessionId>) {
     let Some(worktrees) = worktrees.filter(|_| !of.is_empty()) else { return };
-    let removed = tokio::task::spawn_blocking(move || {
+    // A task, so that a caller that disappears does not stop it.
+    let removed = tokio::spawn(async move {
         for session in of {
-            if let Err(error) = worktrees.discard(session, None) {
-                tracing::warn!(%session, %error, "cannot remove the worktree of a deleted session; the next start retries");
-            }
+            let (worktrees, turn) = (Arc::clone(&worktrees), worktrees.turn(session).await);
+            let removed = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                if let Err(error) = worktrees.discard(session, None) {
+                    tracing::warn!(%session, %error, "cannot remove the worktree of a deleted session; the next start retries");
+                }
+            });
+            // A panic of the task is treated like an error.
+            drop(removed.await);
         }
     });
-    // A panic of the task is treated like an error.
     drop(removed.await);
 }
 

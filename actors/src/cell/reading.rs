@@ -57,16 +57,21 @@ impl Driver {
         let place = self.agents.tool_directory(&self.state);
         self.cells.life.tasks.spawn(async move {
             let host = Arc::clone(&cells.host);
-            let reads = tokio::task::spawn_blocking(move || {
-                host.faults.inject(Point::Reading, "files");
-                match place.open() {
-                    Ok(workspace) => file_requests.iter().flat_map(|request| request.read(&workspace)).collect(),
-                    Err(error) => {
-                        tracing::error!(%error, "the files of a task cannot be read");
-                        FileTexts::new()
+            let reads = async {
+                let turn = place.turn().await;
+                let read = move || {
+                    let _turn = turn;
+                    host.faults.inject(Point::Reading, "files");
+                    match place.open() {
+                        Ok(workspace) => file_requests.iter().flat_map(|request| request.read(&workspace)).collect(),
+                        Err(error) => {
+                            tracing::error!(%error, "the files of a task cannot be read");
+                            FileTexts::new()
+                        }
                     }
-                }
-            });
+                };
+                tokio::task::spawn_blocking(read).await
+            };
             // A disk that does not answer must not delay a shutdown.
             let read = tokio::select! {
                 biased;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::{RunNo, Seq, SessionId};
@@ -33,11 +34,8 @@ impl SessionHandle {
     /// # Errors
     /// [`ControlError::Refused`] if the directory of the worktrees cannot be read.
     pub async fn worktrees(&self) -> Result<TreeWorktrees, ControlError> {
-        if self.sessions.environments.home().worktrees.is_none() {
-            return Ok(TreeWorktrees::default());
-        }
         let root = self.root;
-        self.on_worktrees(move |worktrees, journal, id| {
+        self.read_worktrees(move |worktrees, journal, id| {
             let tree: BTreeSet<SessionId> =
                 below(journal, id).map_err(|error| cannot_use(&error))?.into_iter().collect();
             let WorktreeList { entries, damaged } = worktrees.list().map_err(control_error)?;
@@ -59,11 +57,8 @@ impl SessionHandle {
     /// # Errors
     /// As [`SessionHandle::worktrees`].
     pub async fn worktree(&self) -> Result<Option<SessionWorktree>, ControlError> {
-        if self.sessions.environments.home().worktrees.is_none() {
-            return Ok(None);
-        }
         let root = self.root;
-        self.on_worktrees(move |worktrees, journal, id| {
+        self.read_worktrees(move |worktrees, journal, id| {
             let entry = worktrees.entry(id);
             let entry = entry.map_err(|error| ControlError::Refused(damage_message(worktrees, id, &error)))?;
             let Some(entry) = entry else { return Ok(None) };
@@ -77,7 +72,7 @@ impl SessionHandle {
     /// # Errors
     /// [`ControlError::NotFound`] if it has no worktree; [`ControlError::Refused`] if its changes cannot be read.
     pub async fn worktree_diff(&self) -> Result<(WorktreeChanges, Vec<u8>), ControlError> {
-        self.on_worktrees(|worktrees, _, id| worktrees.diff(id).map_err(control_error)).await
+        self.on_worktree(|worktrees, _, id| worktrees.diff(id).map_err(control_error)).await
     }
 
     /// Merges the changes in the worktree of the session into the files of its workspace: all files or none. `shown` is the tip of the
@@ -86,7 +81,7 @@ impl SessionHandle {
     /// [`ControlError::Working`] while a run works there; [`ControlError::NotFound`] if it has no worktree; [`ControlError::Refused`] if the
     /// worktree changed since, or a file cannot be merged.
     /// # Cancel safety
-    /// Dropping the future does not stop the merge.
+    /// Dropping the future does not stop the merge once it has begun; before, it may wait for other work on worktrees.
     pub async fn merge_worktree(&self, shown: String) -> Result<Merged, ControlError> {
         self.on_idle_worktree(move |worktrees, journal, id| match worktrees.merge(id, &shown) {
             Err(error @ WorktreeError::Missing(_)) => Err(match kept_branch(worktrees, journal, id) {
@@ -135,7 +130,7 @@ impl SessionHandle {
         work: impl FnOnce(&Worktrees, &Journal, SessionId) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, ControlError> {
         let root = self.root;
-        self.on_worktrees(move |worktrees, journal, id| {
+        self.on_worktree(move |worktrees, journal, id| {
             if let Some((session, run)) = busy(journal, (root, id)).map_err(|error| cannot_use(&error))? {
                 let why = "works in that worktree: wait for its end, or cancel it";
                 return Err(ControlError::Working(format!("run {run} of session {} {why}", session.short().0)));
@@ -145,8 +140,20 @@ impl SessionHandle {
         .await
     }
 
-    /// Runs `work` on a thread that may wait for git.
-    async fn on_worktrees<T: Send + 'static>(
+    /// Runs a read of the records of worktrees, which needs neither git nor their locks. Without worktrees, returns the default.
+    async fn read_worktrees<T: Default + Send + 'static>(
+        &self,
+        read: impl FnOnce(&Worktrees, &Journal, SessionId) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let Some(worktrees) = self.sessions.environments.home().worktrees.clone() else { return Ok(T::default()) };
+        drop(self.sessions.log.journal.settled().await);
+        let id = self.id;
+        self.sessions.log.read_whole(move |journal| read(&worktrees, journal, id)).await
+    }
+
+    /// Runs `work` on a thread that may wait for git, or for another process that locked the worktree. Other work of this process waits
+    /// before, without a thread, so that no number of requests occupies all threads.
+    async fn on_worktree<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Worktrees, &Journal, SessionId) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, ControlError> {
@@ -154,7 +161,15 @@ impl SessionHandle {
         let worktrees = self.sessions.environments.home().worktrees.clone().ok_or_else(none)?;
         drop(self.sessions.log.journal.settled().await);
         let (journal, id) = (self.sessions.log.journal.clone(), self.id);
-        let done = tokio::task::spawn_blocking(move || work(&worktrees, &journal, id)).await;
+        let turn = worktrees.turn(id).await;
+        // The semaphore is never closed.
+        let permit = Arc::clone(&self.sessions.worktree_work).acquire_owned().await;
+        let work = move || {
+            // The work keeps both if the caller is dropped.
+            let _held = (turn, permit);
+            work(&worktrees, &journal, id)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|error| Err(cannot_use(&error)))
     }
 }

@@ -106,6 +106,14 @@ impl FilesHost {
         std::fs::write(self.dir.path().join("worktrees").join(format!("{session}.json")), "{").expect("written");
     }
 
+    /// Locks a worktree as another process does.
+    pub(crate) fn lock(&self, session: &str) -> std::fs::File {
+        let path = self.dir.path().join("worktrees").join(format!("{session}.lock"));
+        let file = std::fs::File::options().create(true).truncate(false).write(true).open(path).expect("opened");
+        file.lock().expect("locked");
+        file
+    }
+
     pub(crate) fn delete_branch(&self, name: &str) {
         git(&self.dir.path().join("work"), &["branch", "-q", "-D", name]);
     }

@@ -1,16 +1,39 @@
 //! Locks of worktrees. Each lock is a file, which is removed with its worktree.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 #[cfg(unix)]
 use std::{fs, io};
 
 use subtend_session::ids::SessionId;
+use tokio::sync::{Mutex as TaskMutex, OwnedMutexGuard};
 
 use super::{WorktreeError, Worktrees, cannot, remove_if_exists};
 use crate::private;
 
+/// The worktrees that tasks of this process use.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WorktreeTurns(Arc<Mutex<HashMap<SessionId, Weak<TaskMutex<()>>>>>);
+
+impl WorktreeTurns {
+    fn of(&self, session: SessionId) -> Arc<TaskMutex<()>> {
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        used.retain(|_, turn| turn.strong_count() > 0);
+        let turn = used.get(&session).and_then(Weak::upgrade).unwrap_or_default();
+        used.insert(session, Arc::downgrade(&turn));
+        turn
+    }
+}
+
 impl Worktrees {
+    /// Waits until no other task of this process uses the worktree. Keep the result until the blocking work on the worktree ends. A wait for
+    /// the lock of the worktree would occupy a thread, and last even if its task is dropped.
+    pub async fn turn(&self, session: SessionId) -> OwnedMutexGuard<()> {
+        self.turns.of(session).lock_owned().await
+    }
+
     /// Locks the worktree against changes by other processes and tasks. The system releases the lock when the process ends.
     pub(super) fn lock(&self, session: SessionId) -> Result<File, WorktreeError> {
         self.lock_file(&self.file(session, "lock"))
