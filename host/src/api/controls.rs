@@ -365,12 +365,12 @@ mod tests {
             plans.push(plan);
             free.push(host.reads().try_read_session(async {}).await.is_some());
         }
-        assert_eq!(free, [true, true, true, false]);
         // So that the plan is not read again.
         pipes.iter().for_each(|(_, pipe)| std::fs::remove_file(pipe).expect("removed"));
         drop(pipes);
         for plan in plans {
             assert_eq!(plan.await.expect("it ran").expect("infallible").status(), StatusCode::CONFLICT);
         }
+        assert_eq!(free, [true, true, true, false]);
     }
 }
