@@ -140,7 +140,7 @@ impl Fields {
     pub(crate) fn rest(&mut self, what: &str) {
         let unknown = std::mem::take(&mut self.map);
         for key in unknown.keys().take(MAX_UNKNOWN) {
-            self.note(format!("unknown key `{}` has no effect in {what}", shorten_key(key)));
+            self.note(format!("unknown key `{}` has no effect in {what}", shorten(key)));
         }
         self.report_unknown(unknown.len());
     }
@@ -163,7 +163,7 @@ impl Fields {
             if ix < MAX_UNKNOWN || restriction && !restricts {
                 let effect =
                     if restriction { "seems to restrict, so every action requires approval" } else { "has no effect" };
-                self.note(format!("unknown key `{}` of {} is kept and {effect}", shorten_key(&key), product.name()));
+                self.note(format!("unknown key `{}` of {} is kept and {effect}", shorten(&key), product.name()));
             }
             restricts |= restriction;
             self.kept.insert(key, value);
@@ -173,8 +173,9 @@ impl Fields {
     }
 }
 
-fn shorten_key(key: &str) -> String {
-    key.chars().take(60).collect()
+/// Returns the start of a text of a file, for notes.
+pub(super) fn shorten(text: &str) -> String {
+    text.chars().take(60).collect()
 }
 
 fn listed(text: &str) -> Vec<String> {

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::fields::Fields;
+use super::fields::{Fields, shorten};
 use crate::form::shown;
 use crate::front::MAX_UNKNOWN;
 
@@ -91,8 +91,4 @@ fn server_prefix(name: &str) -> Option<String> {
     let spelled = sanitize(name);
     let ambiguous = spelled.contains("__") || spelled.starts_with('_') || spelled.ends_with('_');
     (!ambiguous && !spelled.is_empty() && !name.contains('*')).then_some(spelled)
-}
-
-fn shorten(name: &str) -> String {
-    name.chars().take(60).collect()
 }

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use subtend_session::authority::Verdict;
+use subtend_session::authority::{Authority, Verdict};
 
 const MAX_PATTERNS: usize = 16;
+/// Maximum bytes of a pattern that is translated. A longer one has no exact translation.
+const MAX_PATTERN_BYTES: usize = 1 << 10;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Paths {
@@ -26,14 +28,16 @@ pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path
         Within::All => return Paths::More(vec!["**".to_owned()]),
         Within::Outside => return Paths::Outside,
         Within::Possibly(_) if allow => return Paths::Inexpressible,
-        Within::Possibly(relative) => return Paths::More(relative.iter().flat_map(|one| widen(one)).collect()),
+        Within::Possibly(relative) => return Paths::More(relative.iter().flat_map(|one| widen(one).0).collect()),
     };
     if allow {
         let exact = if relative.contains(['?', '\\']) { None } else { expand(&relative) };
         return exact.map_or(Paths::Inexpressible, Paths::Same);
     }
-    let wide = widen(&relative);
-    if relative.contains('?') { Paths::More(wide) } else { Paths::Same(wide) }
+    match widen(&relative) {
+        (wide, true) => Paths::Same(wide),
+        (wide, false) => Paths::More(wide),
+    }
 }
 
 enum Within {
@@ -86,22 +90,26 @@ fn below_home(rest: &str, workspace: Option<&Path>) -> Within {
     Within::Possibly((0..literal.len()).filter(ends).map(left).collect())
 }
 
-/// Returns patterns that match at least what `pattern` matches, and what users expect `**/` to match.
-fn widen(pattern: &str) -> Vec<String> {
+/// Returns patterns that match at least what `pattern` matches, and what users expect `**/` to match, and whether they match
+/// no more.
+fn widen(pattern: &str) -> (Vec<String>, bool) {
     if pattern.contains('\\') {
-        return vec!["**".to_owned()];
+        return (vec!["**".to_owned()], false);
     }
     let plain = pattern.replace('?', "*");
-    let mut all = expand(&plain).unwrap_or_else(|| vec!["**".to_owned()]);
+    let Some(mut all) = expand(&plain) else { return (vec!["**".to_owned()], false) };
     if plain.contains("**/") {
         all.extend(expand(&plain.replace("**/", "")).unwrap_or_default());
     }
     all.retain(|pattern| !pattern.is_empty());
-    all
+    (all, plain == pattern)
 }
 
-/// Returns the patterns that together match what `pattern` matches, or `None` if there would be too many.
+/// Returns the patterns that together match what `pattern` matches, or `None` if there would be too many or too long ones.
 fn expand(pattern: &str) -> Option<Vec<String>> {
+    if pattern.len() > MAX_PATTERN_BYTES {
+        return None;
+    }
     let mut text = pattern.to_owned();
     while text.contains("**") {
         text = text.replace("**", "*");
@@ -115,18 +123,24 @@ fn expand(pattern: &str) -> Option<Vec<String>> {
     for piece in pieces {
         let left = before.is_empty() || before.ends_with('/');
         let right = piece.is_empty() || piece.starts_with('/');
-        let stars: &[&str] = match (left, right) {
-            (_, true) => &["*/**"],
-            (true, false) => &["**/*"],
-            (false, false) => &["*", "*/**/*"],
+        let single = match (left, right) {
+            (_, true) => Some("*/**"),
+            (true, false) => Some("**/*"),
+            (false, false) => None,
         };
-        all = all.iter().flat_map(|begin| stars.iter().map(move |star| format!("{begin}{star}{piece}"))).collect();
+        match single {
+            // The patterns grow in place: a copy at each `*` would take time that grows with the square of the length.
+            Some(star) => all.iter_mut().for_each(|begin| begin.extend([star, piece])),
+            None => {
+                all = all.iter().flat_map(|begin| ["*", "*/**/*"].map(|star| format!("{begin}{star}{piece}"))).collect()
+            }
+        }
         if all.len() > MAX_PATTERNS {
             return None;
         }
         before = piece;
     }
-    Some(all)
+    all.iter().all(|one| one.split('/').count() <= Authority::MAX_PATTERN_PARTS).then_some(all)
 }
 
 #[cfg(test)]
@@ -153,6 +167,24 @@ mod tests {
         assert_eq!(allow("../x"), Paths::Outside);
         assert_eq!(translate("a?b", Verdict::Deny, None), Paths::More(vec!["a*b".into(), "a*/**/*b".into()]));
         assert_eq!(translate("**/x", Verdict::Deny, None), same(&["*/**/x", "x"]));
+    }
+
+    /// A repository without trust may have such patterns: each `*` copied all before it. The control: the longest patterns.
+    #[test]
+    fn very_long_patterns_are_not_translated() {
+        let parts = |count: usize| format!("a{}", "/*".repeat(count));
+        let (long, longer) = ("x".repeat(MAX_PATTERN_BYTES), "x".repeat(MAX_PATTERN_BYTES + 1));
+        for pattern in [parts(129_000), parts(64), longer, format!("~/{}", parts(64)), "a\\b".to_owned()] {
+            for verdict in [Verdict::Deny, Verdict::Ask] {
+                let translated = translate(&pattern, verdict, Some(Path::new("/home/me")));
+                assert_eq!(translated, Paths::More(vec!["**".to_owned()]), "{verdict:?} {}", pattern.len());
+            }
+            assert_eq!(translate(&pattern, Verdict::Allow, None), Paths::Inexpressible, "{}", pattern.len());
+        }
+        for verdict in [Verdict::Deny, Verdict::Ask, Verdict::Allow] {
+            assert_eq!(translate(&long, verdict, None), same(&[&long]));
+            assert_eq!(translate(&parts(63), verdict, None), same(&[&format!("a{}", "/*/**".repeat(63))]));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 
-use super::fields::field;
+use super::fields::{field, shorten};
 use super::paths::{self, Paths};
 use crate::front::BadManifest;
 use crate::manifest::Manifest;
@@ -65,22 +65,21 @@ impl Rights {
 
     /// Adds a rule about paths. In `pattern`, `*` also matches `/`.
     pub(super) fn path(&mut self, action: &str, pattern: &str, verdict: Verdict, workspace: Option<&Path>) {
+        let start = shorten(pattern);
         match paths::translate(pattern, verdict, workspace) {
             Paths::Same(patterns) => self.rules.extend(patterns.iter().map(|one| rule(action, one, verdict))),
             Paths::More(patterns) => {
                 self.note(format!(
-                    "`{pattern}` has no exact equivalent here: the rule {} more than the pattern matches",
+                    "`{start}` has no exact equivalent here: the rule {} more than the pattern matches",
                     verb(verdict)
                 ));
                 let rules = patterns.iter().map(|one| rule(action, one, verdict)).collect();
                 self.bounds.push(RuleSet { default: Verdict::Allow, rules });
             }
             Paths::Outside => {
-                self.note(format!("`{pattern}` matches nothing in the workspace, and paths outside cannot be reached"))
+                self.note(format!("`{start}` matches nothing in the workspace, and paths outside cannot be reached"))
             }
-            Paths::Inexpressible => {
-                self.note(format!("`{pattern}` is not allowed: the pattern has no equivalent here"))
-            }
+            Paths::Inexpressible => self.note(format!("`{start}` is not allowed: the pattern has no equivalent here")),
         }
     }
 
@@ -98,7 +97,7 @@ impl Rights {
                 self.rules.push(rule(RUN, pattern, *verdict));
                 self.rules.extend(alone.filter(|_| lowers || bare).map(|alone| rule(RUN, alone, *verdict)));
             } else if !lowers {
-                self.note(format!("`{pattern}` is not allowed: `?` has no equivalent here"));
+                self.note(format!("`{}` is not allowed: `?` has no equivalent here", shorten(pattern)));
             }
             if lowers {
                 // It also covers later commands on the line, and those that others run, as by `sudo` and `xargs`.
@@ -125,7 +124,7 @@ impl Rights {
         let (set, lowered) = RuleSet::last_match(self.default, &self.rules);
         notes.extend(self.notes);
         notes.extend(lowered.iter().map(|rule| {
-            let (action, resource) = (&rule.action, &rule.resource);
+            let (action, resource) = (shorten(&rule.action), shorten(&rule.resource));
             format!(
                 "`{action}` `{resource}` gets less than `{}`: a later rule that may match the same resource restricts it",
                 rule.verdict.as_str()
