@@ -142,9 +142,12 @@ fn build(
             Err(fail) => (History::default(), Some(fail.to_string())),
         };
         let known: Vec<_> = children_of.get(&id).into_iter().flatten().copied().collect();
+        // Imported records may name any number of children of one call. One of them shows its task.
+        let mut tasks = BTreeSet::new();
         let labelled = |child: &SessionId| {
             let mut node = done.remove(child)?;
-            if let (Some(branch), Some(label)) = (&mut node.branch, history.tasks.get(child)) {
+            let own = history.tasks.get(child).filter(|task| tasks.insert(task.as_ptr()));
+            if let (Some(branch), Some(label)) = (&mut node.branch, own) {
                 branch.task = Some(label.clone());
             }
             Some(node)

@@ -3,7 +3,7 @@
 use super::scene::*;
 use subtend_actors::history::History;
 use subtend_actors::transcript::{
-    CallOutcome, Entry, MAX_NESTED_LEVELS, NestedTranscript, Transcript, TranscriptReading,
+    CallOutcome, Entry, MAX_NESTED_LEVELS, NestedTranscript, ShownEntry, Transcript, TranscriptReading,
 };
 use subtend_journal::faulty::{Faults, Faulty};
 use subtend_journal::memory::Memory;
@@ -279,4 +279,92 @@ fn children_of_one_imported_call_share_its_task() {
     let [one, two, three] = [1, 2, 3].map(|child| &history.tasks[&id(child).parse::<SessionId>().expect("an id")]);
     assert_eq!([one, two, three].map(|task| &**task), ["find the cause"; 3]);
     assert_eq!([two, three].map(|other| Arc::ptr_eq(one, other)), [true, false]);
+}
+
+/// Returns a root whose calls start children of one system prompt: three of the first call, of which the next calls continue one each, and
+/// one of the last call.
+fn siblings() -> Vec<ExportedFrame> {
+    let mut records = answered(0, &["task"; 5]);
+    for (ix, task) in [(0, "find the cause"), (4, "mend it")] {
+        records[6]["turn_answered"]["calls"][ix]["args"] = json!(json!({"prompt": task}).to_string());
+    }
+    let mut frames = Vec::new();
+    for (child, ix) in [(1, 0), (2, 0), (3, 0), (4, 4)] {
+        let (session, call) = (id(child), json!({"turn": 1, "ix": ix}));
+        if child != 2 && child != 3 {
+            records.push(json!({"call_started": {"call": call, "kind": {"child": "background"}}}));
+        }
+        records
+            .push(json!({"child_spawned": {"call": call, "child": session, "short": session[30..], "agent": "explore",
+            "mode": "background", "depth": 1, "detached": true, "grant": {"spawns_left": 9}}}));
+        let mut created = answered(1, &[]).swap_remove(0);
+        created["session_created"]["short"] = json!(session[30..]);
+        created["session_created"]["place"]["child"]["call"] = call;
+        frames.push((session, vec![created]));
+    }
+    for child in 1..4 {
+        let call = json!({"turn": 1, "ix": child});
+        records.push(json!({"call_started": {"call": call, "kind": {"continue": "background"}}}));
+        let asked = json!({"call": call, "child": id(child), "input": "more", "mode": "background"});
+        records.push(json!({"continue_asked": asked}));
+    }
+    records.push(ended());
+    frames.insert(0, (id(0), records));
+    frames
+}
+
+/// One text of an export may be the system prompt, or the task, of any number of children: a file of 2 MB took gigabytes. The controls: the
+/// first session shows each, and so does a child of its own.
+#[test]
+fn texts_that_children_share_are_in_a_transcript_once() {
+    let (journal, _) = imported(&siblings()).expect("imported");
+    let how = TranscriptReading { nests: Some(1), ..TranscriptReading::default() };
+    let read = |n| Transcript::read(&journal, id(n).parse().expect("an id"), how).expect("a transcript");
+    let whole = read(0);
+    let prompt = whole.header.system.clone().expect("a system prompt");
+    let nested = |shown: &ShownEntry| match &shown.entry {
+        Entry::Answer { calls, .. } => calls.clone(),
+        _ => Vec::new(),
+    };
+    let calls: Vec<_> = whole.entries.iter().flat_map(nested).collect();
+    let headers: Vec<_> = calls
+        .iter()
+        .filter_map(|call| match &call.nested {
+            Some(NestedTranscript::Transcript(of)) => Some(&of.header),
+            _ => None,
+        })
+        .collect();
+    let prompts: Vec<_> = headers.iter().map(|of| (of.system.as_deref(), of.system_of)).collect();
+    assert_eq!(prompts, vec![(None, Some(whole.header.id)); 4]);
+    let tasks: Vec<_> = headers.iter().map(|of| of.branch.as_ref().and_then(|branch| branch.task.as_deref())).collect();
+    assert_eq!(tasks, [Some("find the cause"), None, None, Some("mend it")]);
+    let json = serde_json::to_string(&whole).expect("JSON");
+    let prompt_json = serde_json::to_string(&*prompt).expect("JSON");
+    assert_eq!([&*prompt_json, "find the cause", "mend it"].map(|text| json.matches(text).count()), [1, 2, 2]);
+    let own = read(2).header;
+    let task = own.branch.and_then(|branch| branch.task);
+    assert_eq!((own.system, own.system_of, task.as_deref()), (Some(prompt), None, Some("find the cause")));
+}
+
+/// An entry showed the difference of a `write` of 8 million lines, and the whole name of a model, before it was found to be too long. The
+/// controls: the other call of the answer is shown, and a shorter name.
+#[test]
+fn page_shows_no_endless_difference_or_name() {
+    let user = User::new();
+    let mut records = answered(0, &["write", "write"]);
+    for (ix, lines) in [(0, 3), (1, 200_000)] {
+        let args = json!({"path": "a", "content": "line\n".repeat(lines)}).to_string();
+        records[6]["turn_answered"]["calls"][ix]["args"] = json!(args);
+    }
+    records[5]["turn_started"]["model"] = json!("m".repeat(2 << 20));
+    records.push(ended());
+    let file = user.workspace().join("long.jsonl");
+    std::fs::write(&file, forged(export_of(&[(id(0), records)]))).expect("written");
+    user.succeeds(&["import", file.to_str().expect("a path")]);
+    let serving = serve(&user, &user.script_named("hello", "Hello."));
+    let page = serving.unix(&format!("GET /s/{}", id(0)), "").body;
+    serving.host.stops();
+    assert_eq!(page.matches("<span class=\"ins\">+line</span>").count(), 3, "{} bytes", page.len());
+    assert!(page.contains("bytes more: the API has them]") && !page.contains("this entry has"), "{} bytes", page.len());
+    assert!(page.contains(&"m".repeat(100)) && !page.contains(&"m".repeat(200)), "{} bytes", page.len());
 }

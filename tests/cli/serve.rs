@@ -19,7 +19,7 @@ pub(crate) struct ServedHost {
 pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl HttpResponse {

@@ -78,7 +78,11 @@ pub struct Header {
     /// The branch object, if the session is a branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Branch>,
-    pub system: Option<String>,
+    /// The system prompt. In a child that has the same one as an earlier session of the transcript, only [`Self::system_of`]
+    /// names that session, since any number of children may share a long one.
+    pub system: Option<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_of: Option<SessionId>,
     pub summary: Option<Text>,
 }
 

@@ -31,7 +31,8 @@ pub(super) struct EntriesQuery {
     /// maximum: 1,000.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// True to include the transcripts of unlisted children in the calls that created them. Not with `at`.
+    /// True to include the transcripts of unlisted children in the calls that created them. A child with the system prompt
+    /// of an earlier session of the answer has only its `system_of`, that session. Not with `at`.
     #[serde(default)]
     children: bool,
 }

@@ -38,6 +38,9 @@ pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, options: DrawOp
         writeln!(out, "\n{}", Styled(BOLD, "system prompt"))?;
         block(out, system, "  ", if options.full { None } else { Some(PROMPT_LINES) })?;
     }
+    if let Some(same) = transcript.header.system_of {
+        writeln!(out, "\n{}", Styled(BOLD, format!("system prompt: that of session {}", same.short())))?;
+    }
     let mut own = 0;
     for shown in &transcript.entries {
         entry(out, &transcript.header.short, shown, options, own)?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::authority::Verdict;
 use subtend_session::call::CallEnd;
-use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Text};
+use subtend_session::ids::{Hash, Interned, RunNo, Seq, SessionId, Text};
 use subtend_session::index::Head;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::State;
@@ -37,6 +37,8 @@ const MAX_NAMED: usize = 3;
 pub(super) struct TranscriptReader<'a> {
     journal: &'a Journal,
     nested: BTreeSet<SessionId>,
+    /// The sessions with the system prompts that were read.
+    systems: BTreeMap<Hash, SessionId>,
     minions: BTreeSet<SessionId>,
     /// Owners, and the children whose ends were read for them.
     ends: BTreeSet<(SessionId, SessionId)>,
@@ -48,8 +50,8 @@ pub(super) struct TranscriptReader<'a> {
 
 impl<'a> TranscriptReader<'a> {
     pub(super) fn new(journal: &'a Journal) -> Self {
-        let (nested, minions, ends) = Default::default();
-        Self { journal, nested, minions, ends, names: BTreeMap::new(), left: MAX_OTHER_RECORDS }
+        let (nested, systems, minions, ends, names) = Default::default();
+        Self { journal, nested, systems, minions, ends, names, left: MAX_OTHER_RECORDS }
     }
 
     /// Reads a session. `task` comes from the call that started it.
@@ -67,7 +69,10 @@ impl<'a> TranscriptReader<'a> {
         }
         let history = History::of(&records);
         let created = entry_builder::creation(&records);
-        let system = created.map(|created| self.text(&created.system)).transpose()?;
+        let system_of = created.and_then(|created| self.systems.get(&created.system.hash)).copied();
+        let named = created.map(|created| &created.system).filter(|_| system_of.is_none());
+        let system = named.map(|named| self.text(named)).transpose()?;
+        self.systems.extend(named.map(|named| (named.hash, id)));
         let mut entries = entry_builder::entries(&records);
         mark_compacted(id, &records, &mut entries);
         let (mut entries, next) = page(entries, how);
@@ -99,6 +104,7 @@ impl<'a> TranscriptReader<'a> {
             metadata: JsonText::of_metadata(history.metadata.as_ref()),
             branch: Branch::of(id, &head, &history, task),
             system,
+            system_of,
             summary: entry_builder::summary(&records),
         };
         let last_seq = records.last().map_or(Seq(0), |last| last.seq);
@@ -190,6 +196,8 @@ impl<'a> TranscriptReader<'a> {
         if below.is_some() {
             self.add_minions(id, entries);
         }
+        // The texts of shared tasks that a child shows. The others show their first inputs.
+        let mut tasks = BTreeSet::new();
         for call in entries.iter_mut().flat_map(|shown| shown.entry.calls_mut()) {
             let Some(child) = call.child else { continue };
             let Some(head) = self.opt_head(child).filter(|head| !head.inspectable) else { continue };
@@ -203,7 +211,8 @@ impl<'a> TranscriptReader<'a> {
                 Some(_) if !self.spend(head.last_seq) => left_out("the transcript has too many records of children"),
                 nests => {
                     let whole = TranscriptReading { nests, ..TranscriptReading::default() };
-                    match self.read(child, whole, history.tasks.get(&child)) {
+                    let task = history.tasks.get(&child).filter(|task| tasks.insert(task.as_ptr()));
+                    match self.read(child, whole, task) {
                         Ok(nested) => NestedTranscript::Transcript(nested.into()),
                         Err(error) => NestedTranscript::Unreadable(error.to_string()),
                     }
@@ -240,9 +249,9 @@ impl<'a> TranscriptReader<'a> {
         head(self.journal, session).ok().flatten()
     }
 
-    fn text(&self, named: &Interned<str>) -> Result<String, TranscriptError> {
+    fn text(&self, named: &Interned<str>) -> Result<Text, TranscriptError> {
         if let Some(body) = &named.body {
-            return Ok(body.to_string());
+            return Ok(Text::clone(body));
         }
         let hash = named.hash;
         let json = self.journal.def(hash)?.ok_or(TranscriptError::NoText(hash))?;
