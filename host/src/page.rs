@@ -29,6 +29,7 @@ mod extract;
 mod forest;
 mod live;
 mod markdown;
+mod minion;
 mod options;
 mod replay;
 mod restore;

@@ -8,7 +8,7 @@ use similar::{ChangeTag, TextDiff};
 use subtend_session::values::parse_recorded;
 use subtend_tools::escape::exact;
 
-use super::render_fragment;
+use super::{bounds, render_fragment};
 
 const CONTEXT_LINES: usize = 3;
 
@@ -39,9 +39,10 @@ struct Diff {
     lines: Vec<DiffLine>,
 }
 
-/// Returns the diff of a call that edits or writes a file; `None` for other calls.
+/// Returns the diff of a call that edits or writes a file; `None` for other calls, and for a diff that fits no entry. Each
+/// byte of the arguments may be a line, which takes a hundred bytes of memory.
 pub(super) fn of_call(tool: &str, args: &str) -> Option<String> {
-    if !matches!(tool, "edit" | "write") {
+    if !matches!(tool, "edit" | "write") || args.len() > bounds::MAX_MESSAGE_BYTES {
         return None;
     }
     let args: EditArgs = parse_recorded(args).ok()?;
@@ -51,7 +52,8 @@ pub(super) fn of_call(tool: &str, args: &str) -> Option<String> {
         (None, None, Some(content)) => (String::new(), content),
         _ => return None,
     };
-    Some(render_fragment(&Diff { path: exact(&args.path), lines: lines(&old, &new) }))
+    let html = render_fragment(&Diff { path: exact(&args.path), lines: lines(&old, &new) });
+    (html.len() <= bounds::MAX_ENTRY_BYTES).then_some(html)
 }
 
 pub(super) struct ShownPatch {
@@ -150,6 +152,17 @@ mod tests {
         let unseen = serde_json::json!({"path": "a\u{202e}", "content": "x\u{200b}\r\n"}).to_string();
         let shown = of_call("write", &unseen).expect("a difference");
         assert!(shown.contains("a&#60;U+202E&#62;") && shown.contains("+x&#60;U+200B&#62;&#60;U+000D&#62;"), "{shown}");
+    }
+
+    /// The control: arguments of the largest size whose lines fit an entry.
+    #[test]
+    fn diff_of_very_long_arguments_is_not_built() {
+        let write = |content: &str| of_call("write", &serde_json::json!({"path": "a", "content": content}).to_string());
+        let long = |bytes: usize| write(&"x".repeat(bytes - r#"{"content":"","path":"a"}"#.len()));
+        assert!(long(bounds::MAX_MESSAGE_BYTES).is_some_and(|html| html.len() > bounds::MAX_MESSAGE_BYTES));
+        assert_eq!(long(bounds::MAX_MESSAGE_BYTES + 1), None);
+        assert!(write(&"\n".repeat(10_000)).is_some());
+        assert_eq!(write(&"\n".repeat(100_000)), None);
     }
 
     #[test]

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use askama::Template;
-use subtend_actors::transcript::{
-    Block, CallEntry, CallOutcome, Entry, Group, Minion, NestedTranscript, ShownEntry, Transcript,
-};
+use subtend_actors::transcript::{CallEntry, CallOutcome, Entry, NestedTranscript, ShownEntry, Transcript};
 use subtend_actors::{Alternatives, Runtime};
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{RunNo, Seq, SessionId};
@@ -14,6 +12,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{AnsweredBy, AskVerdict, From, Hold};
 use subtend_session::values::parse_recorded;
 
+use super::minion::MinionWork;
 use super::words::{self, StateLabel};
 use super::{activity, bounds, diff, markdown, render_fragment};
 
@@ -83,23 +82,6 @@ struct CallView {
     open: bool,
 }
 
-/// The work of the minion that a call started.
-struct MinionWork {
-    id: String,
-    chat: String,
-    response: Option<String>,
-    returned: bool,
-    ended: bool,
-    turns: String,
-    steps: Vec<ActivityStep>,
-    json: String,
-}
-
-struct ActivityStep {
-    name: String,
-    text: String,
-}
-
 pub(super) struct NewestItems {
     /// Number of earlier entries, which are not rendered.
     pub(super) earlier: usize,
@@ -165,9 +147,9 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
         Entry::Waiting { text, .. } => event_entry(words::line(text)),
         Entry::Answer { turn, seq, text, calls, agent, model, usage, queued_ms, at_ms } => EntryView {
             class: "answer",
-            head: agent.as_ref().map_or_else(|| "answer".to_owned(), ToString::to_string),
+            head: agent.as_ref().map_or_else(|| "answer".to_owned(), |agent| words::line(agent)),
             facts: {
-                let model = model.as_ref().map(|model| format!("{model} · ")).unwrap_or_default();
+                let model = model.as_ref().map(|model| format!("{} · ", words::line(model))).unwrap_or_default();
                 let wait = if *queued_ms == 0 {
                     String::new()
                 } else {
@@ -177,13 +159,13 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
                 format!("message {}:{seq} · turn {turn} · {model}{usage}{wait} · {at}", of.header.short)
             },
             markdown: text.as_ref().map(|text| markdown::render(text)),
-            calls: calls.iter().map(|call| self::call(runtime, call)).collect(),
+            calls: self::calls(runtime, calls),
             at: Some(*seq),
             answer: true,
             ..EntryView::default()
         },
         Entry::Discarded { turn, attempt, model, message, .. } => {
-            let by = model.as_ref().map(|model| format!(" by {model}")).unwrap_or_default();
+            let by = model.as_ref().map(|model| format!(" by {}", words::line(model))).unwrap_or_default();
             let why = if message.is_empty() { "no message".to_owned() } else { words::clip(message, 400) };
             event_entry(format!("turn {turn}, attempt {attempt}{by} was discarded: {why}"))
         }
@@ -250,7 +232,7 @@ fn event(entry: &Entry) -> String {
         }
         Entry::CompactionUndone { by } => format!("the last compaction is undone{}", initiator_name(by)),
         Entry::Asked { call, action, resource } => {
-            format!("call {call} needs an approval: {action} {}", words::line(resource))
+            format!("call {call} needs an approval: {} {}", words::line(action), words::line(resource))
         }
         Entry::Decided { call, verdict, by } => {
             let verdict = match verdict {
@@ -332,6 +314,21 @@ fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
     }
 }
 
+/// Renders the calls of an answer. Diffs that no entry has room for are left out, so the arguments are shown.
+fn calls(runtime: &Runtime, calls: &[CallEntry]) -> Vec<CallView> {
+    let mut left = bounds::MAX_ENTRY_BYTES;
+    let mut fits = |diff: &String| {
+        let rest = left.checked_sub(diff.len());
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
+    let call = |of| {
+        let view = call(runtime, of);
+        CallView { diff: view.diff.filter(&mut fits), ..view }
+    };
+    calls.iter().map(call).collect()
+}
+
 fn call(runtime: &Runtime, of: &CallEntry) -> CallView {
     let (state, result, ends) = match &of.result {
         None if of.asks => (StateLabel { word: "needs approval", class: "bad" }, None, Vec::new()),
@@ -350,18 +347,18 @@ fn call(runtime: &Runtime, of: &CallEntry) -> CallView {
     CallView {
         id: format!("c-{}-{}", of.call.turn, of.call.ix),
         line: activity::call_line(runtime, &of.tool, &of.args),
-        tool: of.tool.to_string(),
+        tool: words::line(&of.tool),
         args: clip(&pretty(&of.args)),
         diff: diff::of_call(&of.tool, &of.args),
         child: of.child,
         child_short: of.child.map(|child| child.short().to_string()).unwrap_or_default(),
         receiver: of.receiver.map(|id| Link { id, text: id.short().to_string() }),
-        warnings: of.warnings.iter().map(ToString::to_string).collect(),
+        warnings: of.warnings.iter().map(|warning| clip(warning)).collect(),
         open: of.asks,
         state,
         result,
         ends,
-        minion: of.minion.as_ref().map(|minion| helper(of.call.turn.0, of.call.ix, minion)),
+        minion: of.minion.as_ref().map(|minion| MinionWork::of(of.call, minion)),
         nested: of.nested.as_ref().map(|nested| match nested {
             NestedTranscript::Transcript(of) => {
                 format!("{} in its own conversation", words::count(of.entries.len() as u64, "message"))
@@ -385,32 +382,12 @@ fn call_state(end: &CallEnd) -> StateLabel {
     StateLabel { word, class }
 }
 
-fn helper(turn: u32, ix: u32, of: &Minion) -> MinionWork {
-    MinionWork {
-        id: format!("json-{turn}-{ix}"),
-        chat: of.minion_chat_id.to_string(),
-        response: of.minion_response.as_ref().map(|text| markdown::render(text)),
-        returned: of.minion_used_return_tool,
-        ended: of.has_ended,
-        turns: words::count(of.activity.turns, "turn"),
-        steps: of.activity.groups.iter().flat_map(steps).collect(),
-        json: serde_json::to_string_pretty(of).unwrap_or_default(),
-    }
-}
-
-fn steps(group: &Group) -> Vec<ActivityStep> {
-    let step = |block: &Block| match block {
-        Block::Text { text } => ActivityStep { name: "said".to_owned(), text: clip(text) },
-        Block::ToolUse { tool, args, .. } => ActivityStep { name: format!("called {tool}"), text: clip(&pretty(args)) },
-        Block::ToolResult { error, content, .. } => {
-            ActivityStep { name: if *error { "error" } else { "result" }.to_owned(), text: clip(content) }
-        }
-    };
-    group.blocks.iter().map(step).collect()
-}
-
-/// Pretty-prints arguments; unchanged if not JSON, if they have too many values, or if they repeat a key: parsing would keep only its last value.
+/// Pretty-prints arguments; unchanged if not JSON, if they are too long or have too many values, or if they repeat a key: parsing would keep
+/// only its last value.
 pub(super) fn pretty(args: &str) -> String {
+    if args.len() > bounds::MAX_MESSAGE_BYTES {
+        return args.to_owned();
+    }
     let value: Option<serde_json::Value> = parse_recorded(args).ok();
     let pretty = value.and_then(|value| serde_json::to_string_pretty(&value).ok());
     let same = |pretty: &String| {
@@ -420,7 +397,7 @@ pub(super) fn pretty(args: &str) -> String {
     pretty.filter(same).unwrap_or_else(|| args.to_owned())
 }
 
-fn clip(text: &str) -> String {
+pub(super) fn clip(text: &str) -> String {
     bounds::clip(text, bounds::MAX_RESULT_BYTES)
 }
 
@@ -441,59 +418,13 @@ fn rendered(mut view: EntryView, session: SessionId, record: Seq) -> String {
 
 #[cfg(test)]
 mod tests {
-    use subtend_actors::transcript::{Activity, Category};
-
     use super::*;
-
-    #[derive(Template)]
-    #[template(path = "minion.html")]
-    struct Viewer {
-        minion: MinionWork,
-    }
-
-    fn viewer(response: Option<&str>, returned: bool, ended: bool) -> String {
-        let block = Block::Text { text: "I <see>".into() };
-        let groups = vec![Group { category: Category::Text, blocks: vec![block] }];
-        let minion = Minion {
-            minion_chat_id: subtend_session::ids::Short("a1".into()),
-            minion_response: response.map(Into::into),
-            minion_used_return_tool: returned,
-            has_ended: ended,
-            activity: Activity { turns: 2, groups },
-        };
-        render_fragment(&Viewer { minion: helper(3, 0, &minion) })
-    }
 
     #[test]
     fn pretty_arguments_keep_repeated_keys() {
         assert_eq!(pretty("{\"a\": [1]}"), "{\n  \"a\": [\n    1\n  ]\n}");
         for args in ["{\"what\": \"ls\", \"what\": \"rm\"}", "{\"a\": 12345678901234567890123}", "{"] {
             assert_eq!(pretty(args), args);
-        }
-    }
-
-    #[test]
-    fn minion_shows_an_explicit_result_unfolded() {
-        let shown = viewer(Some("**yes**"), true, true);
-        let expected = "<section class=\"panel minion\" aria-label=\"Minion a1\">\n<h3>Minion a1</h3>\n\
-            <details class=\"response\" open>\n<summary>Explicit result, by <code>return</code></summary>\n\
-            <div class=\"md\"><p><strong>yes</strong></p>\n</div>\n</details>\n\
-            <details class=\"activity\">\n<summary>Activity, 2 turns</summary>\n<ol>\n\
-            <li>said<pre tabindex=\"0\">I &#60;see&#62;</pre></li>\n</ol>\n</details>\n\
-            <button type=\"button\" data-copy=\"json-3-0\">Copy as JSON</button>\n<pre id=\"json-3-0\" hidden>";
-        assert_eq!(shown.get(..expected.len()), Some(expected));
-    }
-
-    #[test]
-    fn minion_shows_fallback_running_and_ended_work() {
-        let fallback = viewer(Some("maybe"), false, true);
-        assert!(fallback.contains("<details class=\"response\">\n<summary>Fallback: its last message"), "{fallback}");
-        for (ended, state) in
-            [(false, "<p class=\"live\">working</p>"), (true, "<p class=\"dim\">ended without a result</p>")]
-        {
-            let html = viewer(None, false, ended);
-            assert_eq!(html.lines().nth(2), Some(state), "{html}");
-            assert!(!html.contains("class=\"response\""), "{html}");
         }
     }
 }
