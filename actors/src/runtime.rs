@@ -323,6 +323,7 @@ impl Runtime {
                 agents.system_under(&template, &ceiling.meet(&template.manifest), manifest.tools.as_ref())?;
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
+        created.check_names().map_err(|why| OpenSessionError::Model(format!("{why}: no import would take it")))?;
         self.components.environments.on_opened(session, &agents, options.workspace.is_none());
         match (
             self.components.log.append_root(creation::root(session, created), self.components.host.clock.wall_ms()),

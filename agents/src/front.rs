@@ -248,6 +248,8 @@ fn parts(value: &Value) -> usize {
 const MAX_TOOL_NAME: usize = 64;
 /// The maximum length of the full name of a server's tool in bytes. Models see a shorter name.
 const MAX_SERVER_TOOL_NAME: usize = 320;
+// A session of the agent records the name, and an import must take it.
+const _: () = assert!(MAX_SERVER_TOOL_NAME < subtend_session::names::MAX_NAME);
 
 /// The rule of [`is_tool_name`] in words, for errors.
 pub(crate) const TOOL_NAMES: &str = "1 to 64 of a-z, A-Z, 0-9, `-` and `_`, or 320 if they begin with `mcp__`";

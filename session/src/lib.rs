@@ -20,6 +20,7 @@ pub mod ids;
 pub mod index;
 pub mod limits;
 pub mod message;
+pub mod names;
 pub mod near;
 pub mod outcome;
 pub mod owners;

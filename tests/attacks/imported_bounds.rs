@@ -212,3 +212,37 @@ fn line_break_in_a_name_is_refused() {
     }
     assert_eq!(with("session_created", "title", json!("one\ntwo")), Ok(()));
 }
+
+/// The repository lists a tool whose name has the most bytes that an agent file takes, and its directory has a character that no import takes.
+/// The control: the directory under another name.
+#[test]
+fn names_in_a_repository_do_not_block_an_import() {
+    let user = User::new();
+    let tool = format!("mcp__{}", "x".repeat(315));
+    user.file(
+        ".subtend/agents/long.md",
+        &format!("---\nmode: primary\ndescription: d\ntools: [read, spawn, {tool}]\n---\nWork.\n"),
+    );
+    user.file("subtend.yaml", "tools: {spawn: {enabled: true}}\n");
+    let steps = json!([[{"when": {"prompt_contains": "CHILD"}, "text": "done"},
+        {"calls": [{"tool": "spawn", "args": {"task": "CHILD"}}]}], {"text": "done", "repeat": true}]);
+    let rules = json!([{"agent": "*", "steps": steps}]);
+    let model = user.script(&json!({ "rules": rules }).to_string());
+    user.succeeds(&["run", "--quiet", "--model", &model, "--agent", "long", "--allow", "task:*", "go"]);
+    user.succeeds(&["export", "--out", "all.jsonl"]);
+    let text = std::fs::read_to_string(user.workspace().join("all.jsonl")).expect("the export");
+    assert!(text.contains(&format!("\"{tool}\"")), "{text}");
+    for name in ["work\u{202e}", "work\n1"] {
+        let directory = user.workspace().join(name);
+        std::fs::create_dir(&directory).expect("a directory");
+        let opened =
+            user.call(&["run", "--quiet", "--model", &model, "--workspace", directory.to_str().expect("a path"), "go"]);
+        assert!(opened.code != Some(0) && opened.err.contains("Rename the directory"), "{opened:?}");
+        std::fs::rename(&directory, user.workspace().join("work")).expect("renamed");
+        user.succeeds(&["run", "--quiet", "--model", &model, "--workspace", "work", "go"]);
+        std::fs::remove_dir(user.workspace().join("work")).expect("removed");
+    }
+    user.succeeds(&["export", "--out", "more.jsonl"]);
+    let other = user.data().join("other");
+    user.succeeds(&["import", "--data", other.to_str().expect("a path"), "more.jsonl"]);
+}

@@ -3,6 +3,7 @@
 use subtend_journal::ReadError;
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Seq, Text};
+use subtend_session::names::check_line;
 use subtend_session::record::{AgentOverride, Record};
 
 use super::{SendError, SessionHandle, Stopped};
@@ -43,6 +44,7 @@ impl SessionHandle {
         let resolved = agents.override_in_place(manifest, (&created.model, created.source), (&ceiling, limits));
         // Returning to the session's own agent restores its own model, which a host may have set.
         let model = if created.agent == *name { created.model } else { resolved.model };
+        check_line("model", &model).map_err(SendError::BadInput)?;
         Ok(AgentOverride { model, ..resolved })
     }
 }

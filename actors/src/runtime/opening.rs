@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use subtend_session::ids::Text;
+use subtend_session::names;
 
 use crate::runtime::{OpenOptions, OpenSessionError, Runtime};
 use crate::spawn::agents::Agents;
@@ -10,7 +11,18 @@ use crate::spawn::environments::EnvironmentError;
 use crate::values::environment_key::EnvironmentKey;
 
 impl Runtime {
+    /// Returns the environment of a new session. Its directory must have a name that an import takes: one session would keep
+    /// the whole store from being imported.
     pub(super) fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
+        let agents = self.load_environment(options)?;
+        names::check_workspace(&agents.workspace_name).map_err(|why| {
+            let hint = "no import would take its sessions. Rename the directory, or use another one";
+            OpenSessionError::Workspace(format!("{why}: {hint}"))
+        })?;
+        Ok(agents)
+    }
+
+    fn load_environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
         let environments = &self.components.environments;
         let Some(workspace) = &options.workspace else {
             return environments.open_home().map_err(to_open_error);

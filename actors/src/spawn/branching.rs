@@ -68,6 +68,7 @@ impl Agents {
         // A branch keeps the tools and the source of its session.
         created.tools = state.tools.clone();
         created.source = state.created.source;
+        created.check_names().map_err(ControlError::Refused)?;
         Ok((created, manifest))
     }
 

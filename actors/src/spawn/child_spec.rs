@@ -196,6 +196,8 @@ impl Agents {
         read: Reader<'_>,
     ) -> Result<ChildSpec, Refusal> {
         let spec = self.spec_of(state, offer, request, template, read)?;
+        let refused = |why: String| Refusal { kind: ToolErrorKind::Refused, message: why.into() };
+        spec.created.check_names().map_err(refused)?;
         let model = &spec.created.model;
         if self.models.lacks_window(&state.limits, model) {
             let message = format!(

@@ -3,20 +3,14 @@
 use subtend_session::authority::Authority;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::limits::MAX_DEPTH;
+use subtend_session::names::{self, check_agent, check_line, check_tools, start};
 use subtend_session::place::OnRestart;
 use subtend_session::record::{AskVerdict, Park, Record, SessionCreated, ToolCall};
-use subtend_session::unseen::changes_direction;
 use subtend_session::usage::Usage;
 use subtend_session::values::{MAX_NESTING, MAX_VALUES, ValueCount, has_too_many, max_argument_values, nesting};
 
 use super::ImportBounds;
 
-/// Maximum bytes of the name of an agent, a tool or a dialect.
-const MAX_NAME: usize = 256;
-/// Maximum number of tools that a list names: those of 64 MCP servers with 256 tools each, and of subtend.
-const MAX_TOOLS: usize = 1 << 15;
-/// Maximum bytes of a title, a label, a model or a path.
-const MAX_LINE: usize = 4 << 10;
 /// Maximum number of calls of an answer, far above what a configuration needs.
 const MAX_CALLS: usize = 1 << 16;
 /// Maximum bytes of metadata and of the schema of an answer: those of a request that a host takes.
@@ -144,47 +138,17 @@ pub(super) fn check_rules(permissions: &Authority) -> Result<(), InvalidField> {
 
 fn check_creation(created: &SessionCreated, session: SessionId) -> Result<(), InvalidField> {
     check_short(&created.short, session)?;
-    check_agent(&created.agent)?;
     check_depth(created.place.depth())?;
-    check_line("model", &created.model)?;
-    check_workspace(&created.workspace)?;
+    created.check_names()?;
+    names::check_workspace(&created.workspace)?;
     created.imported.iter().try_for_each(check_rules)?;
-    created.metadata.iter().try_for_each(|text| check_json("metadata", text))?;
-    created.title.iter().try_for_each(|title| check_line("title", title))?;
-    created.servers.iter().try_for_each(|server| check_line("server", server))?;
-    created.dialects.iter().try_for_each(|dialect| check_name("dialect", dialect))?;
-    [&created.tools, &created.in_full].into_iter().flatten().try_for_each(|tools| check_tools(tools))
-}
-
-fn check_tools(tools: &[Text]) -> Result<(), InvalidField> {
-    if tools.len() > MAX_TOOLS {
-        return Err(format!("{} tools are listed, the limit is {MAX_TOOLS}", tools.len()));
-    }
-    tools.iter().try_for_each(|tool| check_name("tool", tool))
+    created.metadata.iter().try_for_each(|text| check_json("metadata", text))
 }
 
 /// Checks that a short name is the end of the session's own id, so that it is not taken for another session's.
 pub(super) fn check_short(short: &Short, session: SessionId) -> Result<(), InvalidField> {
     let own = short.0.len() >= 6 && session.0.simple().to_string().ends_with(&*short.0);
     if own { Ok(()) } else { Err(format!("the short name {:?} is not the end of the id {session}", start(&short.0))) }
-}
-
-/// Checks the name of an agent. Slashes are allowed, but the name must not lead out of a directory.
-fn check_agent(text: &Text) -> Result<(), InvalidField> {
-    check_name("agent", text)?;
-    let is_path = text.contains('\\') || text.split('/').any(|part| matches!(part, "" | "." | ".."));
-    if is_path { Err(format!("the agent {:?} is a path, not a name", &**text)) } else { Ok(()) }
-}
-
-/// Checks that a workspace is an absolute directory path or the host's working directory.
-fn check_workspace(text: &Text) -> Result<(), InvalidField> {
-    check_line("workspace", text)?;
-    let has_parent_parts = text.split(['/', '\\']).any(|part| part == "..");
-    let drive = text.split_once(':').is_some_and(|(drive, _)| drive.len() == 1);
-    if !has_parent_parts && (matches!(&**text, "" | ".") || text.starts_with(['/', '\\']) || drive) {
-        return Ok(());
-    }
-    Err(format!("the workspace {:?} is not an absolute path of a directory", start(text)))
 }
 
 fn check_depth(depth: u32) -> Result<(), InvalidField> {
@@ -205,29 +169,4 @@ fn check_usage(usage: &Usage) -> Result<(), InvalidField> {
         None => Ok(()),
         Some(figure) => Err(format!("the usage of {figure} is above the limit of {MAX_FIGURE}")),
     }
-}
-
-fn check_name(what: &str, text: &Text) -> Result<(), InvalidField> {
-    if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_whitespace) && what != "agent" {
-        return Err(format!("the {what} {:?} is not a valid name of 1 to {MAX_NAME} bytes", start(text)));
-    }
-    check_line(what, text)
-}
-
-/// Checks that a text has no control characters. Line breaks are allowed in titles and labels, because earlier versions wrote them. In other
-/// texts, messages would show what follows one as a line of their own.
-fn check_line(what: &str, text: &Text) -> Result<(), InvalidField> {
-    if text.len() > MAX_LINE {
-        return Err(format!("the {what} {:?} has {} bytes, the limit is {MAX_LINE}", start(text), text.len()));
-    }
-    let is_prose = matches!(what, "title" | "label");
-    let obeyed = |c: char| (c.is_control() && !(is_prose && matches!(c, '\n' | '\r' | '\t'))) || changes_direction(c);
-    match text.chars().find(|c| obeyed(*c)) {
-        None => Ok(()),
-        Some(c) => Err(format!("the {what} {:?} has the control character {c:?}", start(text))),
-    }
-}
-
-fn start(text: &str) -> String {
-    text.chars().take(64).collect()
 }
