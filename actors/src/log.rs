@@ -145,7 +145,7 @@ impl Log {
     }
 
     pub(crate) fn placed(&self, session: SessionId) -> Result<Option<Place>, ReadError> {
-        let first = self.journal.records_from(session, Seq(1), 1)?;
+        let first = self.journal.without_bodies().records_from(session, Seq(1), 1)?;
         Ok(first.into_iter().find_map(|stored| {
             let Record::SessionCreated(created) = stored.record else { return None };
             Some(created.place)

@@ -1,7 +1,7 @@
 //! Events of a tree or of the whole store, in the order of the journal. Each durable event is returned once, even
 //! across restarts of the host.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use subtend_actors::{
     Event, EventKind, KEPT_BYTES, Next, Runtime, Subscription, max_kept_bytes, record_bytes, sum_bytes,
 };
 use subtend_journal::{Journal, Poisoned, ReadError, Stored};
-use subtend_session::ids::{AttemptNo, Lsn, SessionId, TurnNo};
+use subtend_session::ids::{AttemptNo, Hash, Lsn, SessionId, TurnNo};
 use subtend_session::record::Record;
 use tokio::time::Instant;
 
@@ -213,6 +213,8 @@ struct FollowedPage {
     at: Cursor,
     ready: VecDeque<Followed>,
     ready_bytes: u64,
+    /// Bodies of these records, which share them.
+    bodies: HashSet<Hash>,
     /// Last ended attempt of each session.
     over: HashMap<SessionId, (TurnNo, AttemptNo)>,
     /// True if the journal has further durable records.
@@ -226,13 +228,14 @@ impl FollowedPage {
         let last = journal.durable();
         let mut frame = if from.records == u32::MAX { Lsn(from.frame.0.saturating_add(1)) } else { from.frame };
         let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
-        let (ready, over) = (VecDeque::new(), HashMap::new());
-        let mut page = Self { root, at: from, ready, ready_bytes: 0, over, behind: false };
+        let (ready, bodies, over) = (VecDeque::new(), HashSet::new(), HashMap::new());
+        let mut page = Self { root, at: from, ready, ready_bytes: 0, bodies, over, behind: false };
         // Fresh for each read, since a session may be deleted between two reads.
         let (mut followed, mut bytes) = (FollowedSessions::new(), 0_u64);
         while frame <= until && bytes < BYTES_PER_READ && page.ready_bytes < KEPT_BYTES {
             if let Some((session, records)) = journal.frame_at(frame)? {
-                bytes = bytes.saturating_add(sum_bytes(&records));
+                let bodies = records.iter().map(|stored| stored.record.body_bytes());
+                bytes = bodies.fold(bytes.saturating_add(sum_bytes(&records)), u64::saturating_add);
                 if !page.add_frame(journal, &mut followed, (frame, session), records)? {
                     break;
                 }
@@ -258,7 +261,9 @@ impl FollowedPage {
         let all = records.len();
         let max_bytes = max_kept_bytes(sum_bytes(&records));
         for (ix, stored) in (1_u32..).zip(records) {
-            let bytes = self.ready_bytes.saturating_add(record_bytes(&stored));
+            let new_bodies = stored.record.bodies().filter(|(hash, _)| !self.bodies.contains(hash));
+            let new_bodies = new_bodies.map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
+            let bytes = self.ready_bytes.saturating_add(record_bytes(&stored)).saturating_add(new_bodies);
             if let Some(over) = attempt_ended_by(&stored.record) {
                 let last = self.over.entry(session).or_insert(over);
                 *last = (*last).max(over);
@@ -272,6 +277,7 @@ impl FollowedPage {
                 return Ok(false);
             }
             self.ready_bytes = bytes;
+            self.bodies.extend(stored.record.bodies().map(|(hash, _)| hash));
             let records = if ix as usize == all { u32::MAX } else { ix };
             let what = EventKind::Record { seq: stored.seq, record: Arc::new(stored.record) };
             self.ready.push_back(Followed::Event(Some(Cursor { frame: lsn, records }), Event { root, session, what }));
@@ -315,6 +321,8 @@ fn attempt_ended_by(record: &Record) -> Option<(TurnNo, AttemptNo)> {
 #[cfg(test)]
 mod tests {
     use subtend_actors::Options;
+    use subtend_agents::catalog::Catalog;
+    use subtend_agents::manifest::{AgentMode, Manifest};
     use subtend_models::closure::fn_model;
     use subtend_models::model::Answer;
 
@@ -354,6 +362,44 @@ mod tests {
         let (large, small) = (reads(1 << 20).await, reads(10).await);
         assert_eq!(large, (small.0, 17, 1 << 20));
         assert_eq!((small.1, small.2), (1, 80));
+    }
+
+    /// Opens eight sessions of two agents in turns, with prompts of `bytes` bytes. Returns the number of reads of their
+    /// records, and the most bytes of bodies that one read holds.
+    async fn reads_of_prompts(bytes: usize) -> (usize, u64) {
+        let model = fn_model("script", |_, _| async { Ok(Answer::of_text("done")) });
+        let mut catalog = Catalog::builtin();
+        for name in ["one", "two"] {
+            catalog.insert(Manifest::new(name, AgentMode::All, name.repeat(bytes / 3)));
+        }
+        let options = Options { titles: false, summaries: false, ..Options::default() };
+        let builder = Runtime::builder().model(Arc::new(model)).options(options).catalog(catalog);
+        let runtime = builder.start().await.expect("a runtime");
+        for name in ["one", "two"].repeat(4) {
+            runtime.open(name).expect("a session").send("go").await.expect("accepted").answer().await.expect("an answer");
+        }
+        let (mut events, mut reads, mut most) = (TreeEvents::new(&runtime, None, Cursor::default()), 0, 0_u64);
+        while events.behind {
+            events.start_page(FollowedPage::read(runtime.journal(), None, events.at).expect("a read"));
+            let record = |ready| match ready {
+                Followed::Event(_, Event { what: EventKind::Record { record, .. }, .. }) => Some(record),
+                Followed::Event(..) | Followed::Missed(_) => None,
+            };
+            let records: Vec<_> = events.ready.drain(..).filter_map(record).collect();
+            let bodies: HashMap<_, _> = records.iter().flat_map(|record| record.bodies()).collect();
+            (reads, most) = (reads + 1, most.max(bodies.into_values().sum()));
+        }
+        runtime.shutdown(Duration::ZERO).await;
+        (reads, most)
+    }
+
+    /// A prompt is stored once for all sessions that name it, and would be held again for each. The control: with small
+    /// prompts, one read returns all records.
+    #[tokio::test]
+    async fn bodies_are_read_up_to_a_number_of_bytes() {
+        let (large, small) = (reads_of_prompts(1 << 20).await, reads_of_prompts(30).await);
+        assert_eq!((large.0, small.0), (16, 1), "{large:?} {small:?}");
+        assert!((1 << 20..2 << 20).contains(&large.1), "{large:?} {small:?}");
     }
 
     #[test]

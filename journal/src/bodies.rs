@@ -9,11 +9,13 @@ use subtend_session::ids::{Hash, Interned, Text};
 use subtend_session::limits::Limits;
 use subtend_session::record::{Record, SessionCreated};
 
-/// Maximum bytes of the cached bodies of one kind, as JSON.
+/// Bytes of the cached bodies of one kind, as JSON, above which unused ones are dropped.
 const MAX_BYTES: usize = 16 << 20;
 
 #[derive(Default)]
 pub(crate) struct Bodies {
+    /// True if records remain without bodies.
+    left_out: bool,
     systems: KeptBodies<str>,
     ceilings: KeptBodies<Authority>,
     limits: KeptBodies<Limits>,
@@ -22,7 +24,8 @@ pub(crate) struct Bodies {
 struct KeptBodies<T: ?Sized>(Mutex<Kept<T>>);
 
 struct Kept<T: ?Sized> {
-    all: BTreeMap<Hash, Arc<T>>,
+    /// Bodies with their bytes.
+    all: BTreeMap<Hash, (Arc<T>, usize)>,
     bytes: usize,
 }
 
@@ -33,6 +36,10 @@ impl<T: ?Sized> Default for KeptBodies<T> {
 }
 
 impl Bodies {
+    pub(crate) fn left_out() -> Self {
+        Self { left_out: true, ..Self::default() }
+    }
+
     /// Restores the bodies of a new session that its frame does not contain, from the cache or else from `def`.
     /// # Errors
     /// Errors of `def`, and `damaged` for a missing or unreadable body.
@@ -43,6 +50,9 @@ impl Bodies {
         damaged: &dyn Fn(String) -> E,
     ) -> Result<(), E> {
         let Record::SessionCreated(created) = record else { return Ok(()) };
+        if self.left_out {
+            return Ok(());
+        }
         let SessionCreated { system, ceiling, limits, .. } = &mut **created;
         self.systems.fill(system, def, damaged)?;
         self.ceilings.fill(ceiling, def, damaged)?;
@@ -64,7 +74,7 @@ where
             return Ok(());
         }
         let hash = interned.hash;
-        interned.body = self.0.lock().unwrap_or_else(PoisonError::into_inner).all.get(&hash).cloned();
+        interned.body = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(hash);
         if interned.body.is_some() {
             return Ok(());
         }
@@ -75,21 +85,34 @@ where
         }
         let body: Arc<T> =
             serde_json::from_str(&text).map_err(|error| damaged(format!("the body {hash} is unreadable: {error}")))?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).keep(hash, &body, text.len());
-        interned.body = Some(body);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have read the body too.
+        interned.body = kept.get(hash).or_else(|| Some(kept.keep(hash, body, text.len())));
         Ok(())
     }
 }
 
 impl<T: ?Sized> Kept<T> {
-    /// Caches a body. If the limit is exceeded, only the last one is kept.
-    fn keep(&mut self, hash: Hash, body: &Arc<T>, bytes: usize) {
-        if self.bytes.saturating_add(bytes) > MAX_BYTES {
-            self.all.clear();
-            self.bytes = 0;
-        }
-        if self.all.insert(hash, Arc::clone(body)).is_none() {
-            self.bytes = self.bytes.saturating_add(bytes);
+    fn get(&mut self, hash: Hash) -> Option<Arc<T>> {
+        let body = self.all.get(&hash).map(|(body, _)| Arc::clone(body));
+        self.drop_unused();
+        body
+    }
+
+    /// Caches a body.
+    fn keep(&mut self, hash: Hash, body: Arc<T>, bytes: usize) -> Arc<T> {
+        self.all.insert(hash, (Arc::clone(&body), bytes));
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.drop_unused();
+        body
+    }
+
+    /// Drops the bodies that only the cache holds if it has too many bytes. The others are in memory anyway: without them,
+    /// each reader would get a copy of its own.
+    fn drop_unused(&mut self) {
+        if self.bytes > MAX_BYTES {
+            self.all.retain(|_, (body, _)| Arc::strong_count(body) > 1);
+            self.bytes = self.all.values().map(|(_, bytes)| *bytes).fold(0, usize::saturating_add);
         }
     }
 }
@@ -121,13 +144,19 @@ mod tests {
         assert_eq!(reads, [whole.hash]);
     }
 
+    /// The control: a body that a reader holds is not read again.
     #[test]
-    fn cache_drops_older_bodies_beyond_its_bytes() {
-        let ((one, _), (other, _)) = (limits(1), limits(2));
+    fn cache_drops_unused_bodies_beyond_its_bytes() {
+        let bodies = [1, 2, 3].map(|turns| limits(turns).0);
         let mut kept = Kept::<Limits> { all: BTreeMap::new(), bytes: 0 };
-        kept.keep(one.hash, one.body.as_ref().unwrap(), MAX_BYTES);
-        assert_eq!((kept.all.len(), kept.bytes), (1, MAX_BYTES));
-        kept.keep(other.hash, other.body.as_ref().unwrap(), 3);
-        assert_eq!((kept.all.keys().copied().collect::<Vec<_>>(), kept.bytes), (vec![other.hash], 3));
+        let mut keep = |of: usize, bytes| kept.keep(bodies[of].hash, Arc::new(Limits::default()), bytes);
+        let held = keep(0, MAX_BYTES);
+        drop(keep(1, 1));
+        drop(keep(2, 1));
+        let found = [0, 1, 2].map(|of| kept.get(bodies[of].hash));
+        let shared = found.map(|found| found.map(|found| Arc::ptr_eq(&found, &held)));
+        assert_eq!((shared, kept.bytes), ([Some(true), None, None], MAX_BYTES));
+        drop(held);
+        assert!(kept.get(bodies[0].hash).is_some(), "the limit is not exceeded");
     }
 }

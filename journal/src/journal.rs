@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Head, Inflight};
 
+use crate::bodies::Bodies;
 use crate::engine::{Engine, IndexedFrame, Range};
 use crate::error::{AppendError, OpenError, Poisoned, ReadError};
 use crate::fence::Known;
@@ -74,6 +75,7 @@ pub struct StoreInfo {
 #[derive(Clone)]
 pub struct Journal {
     owner: Arc<Owner>,
+    leaves_out_bodies: bool,
 }
 
 struct Owner {
@@ -123,7 +125,18 @@ impl Journal {
     }
 
     pub(crate) fn of(shared: Arc<Shared>, thread: Option<JoinHandle<()>>) -> Self {
-        Self { owner: Arc::new(Owner { shared, thread: Mutex::new(thread) }) }
+        Self { owner: Arc::new(Owner { shared, thread: Mutex::new(thread) }), leaves_out_bodies: false }
+    }
+
+    /// Returns a handle whose reads leave out the bodies of new sessions (prompts, ceilings, limits). For readers of many
+    /// sessions that need none: a body may be large, and those of many sessions do not fit in the cache.
+    #[must_use]
+    pub fn without_bodies(&self) -> Self {
+        Self { leaves_out_bodies: true, ..self.clone() }
+    }
+
+    fn bodies(&self) -> &Bodies {
+        if self.leaves_out_bodies { &self.shared().no_bodies } else { &self.shared().bodies }
     }
 
     pub(crate) fn shared(&self) -> &Shared {

@@ -59,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) closed: watch::Sender<bool>,
     pub(crate) faults: FaultPoints,
     pub(crate) bodies: Bodies,
+    pub(crate) no_bodies: Bodies,
     engine: RwLock<Option<Arc<dyn Engine>>>,
     lock: Mutex<Option<Lock>>,
 }
@@ -95,6 +96,7 @@ impl Shared {
             closed: watch::Sender::new(false),
             faults,
             bodies: Bodies::default(),
+            no_bodies: Bodies::left_out(),
             engine: RwLock::new(Some(engine)),
             lock: Mutex::new(lock),
         }

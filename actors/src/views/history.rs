@@ -146,13 +146,13 @@ impl History {
     }
 }
 
-/// Calls `take` with each record of a session.
+/// Calls `take` with each record of a session, without bodies.
 pub(crate) fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&Stored)) -> Result<(), ReadError> {
     let took = |stored: &Stored| {
         take(stored);
         None::<()>
     };
-    walk(journal, session, &mut Seq(1), took).map(drop)
+    walk(&journal.without_bodies(), session, &mut Seq(1), took).map(drop)
 }
 
 /// Calls `take` with the records from `next` on, page by page, until it returns a value or there are no more.

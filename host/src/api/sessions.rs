@@ -93,9 +93,9 @@ impl Session {
     }
 }
 
-/// Reads the first record of a session.
+/// Reads the first record of a session, without bodies.
 fn creation(runtime: &Runtime, id: SessionId) -> Result<Option<Box<SessionCreated>>, ReadError> {
-    let creations = runtime.journal().records_from(id, Seq(1), 1)?;
+    let creations = runtime.journal().without_bodies().records_from(id, Seq(1), 1)?;
     Ok(creations.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };
         Some(created)

@@ -161,7 +161,7 @@ impl Forest {
 
 impl ForestNode {
     fn read(runtime: &Runtime, id: SessionId, head: &Head) -> Result<Self, ReadError> {
-        let journal = runtime.journal();
+        let journal = runtime.journal().without_bodies();
         let (records, error) = match journal.records(id) {
             Ok(records) => (records, None),
             // Show the session with the reason, because other sessions of the tree may be readable.

@@ -90,7 +90,7 @@ struct ReplayPage {
 
 /// Returns the records of `top` and its descendants, in the order of the log.
 fn steps(host: &Host, top: SessionId) -> Result<Vec<ReplayStep>, Problem> {
-    let journal = host.runtime().journal();
+    let journal = host.runtime().journal().without_bodies();
     let mut members: BTreeMap<SessionId, bool> = BTreeMap::from([(top, true)]);
     let mut steps = Vec::new();
     let last = journal.durable().0;

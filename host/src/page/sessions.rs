@@ -190,9 +190,9 @@ struct SessionsPage<'a> {
     list: String,
 }
 
-/// Returns the first record of a session. `None` if it cannot be read; the session is still listed.
+/// Returns the first record of a session, without bodies. `None` if it cannot be read; the session is still listed.
 fn created(runtime: &Runtime, id: SessionId) -> Option<Box<SessionCreated>> {
-    let first = runtime.journal().records_from(id, Seq(1), 1).ok()?;
+    let first = runtime.journal().without_bodies().records_from(id, Seq(1), 1).ok()?;
     first.into_iter().find_map(|stored| {
         let Record::SessionCreated(record) = stored.record else { return None };
         Some(record)

@@ -255,6 +255,7 @@ fn read_subtree(
     mut budget: usize,
     mut draw: impl FnMut(SessionId, u64, Head, &[Stored]),
 ) -> Result<Omitted, ReadError> {
+    let journal = journal.without_bodies();
     let (mut omitted, mut drawn, mut known, mut next) = (Omitted::default(), 0, HashSet::new(), vec![(top, 0)]);
     while let Some((id, level)) = next.pop() {
         if !known.insert(id) {

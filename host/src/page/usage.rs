@@ -63,7 +63,7 @@ impl UsageTally {
 
     /// Reads a session and its descendants, or all sessions, until `budget` records are read.
     fn read(host: &Host, top: Option<SessionId>, mut budget: usize) -> Result<Self, ReadError> {
-        let journal = host.runtime().journal();
+        let journal = host.runtime().journal().without_bodies();
         let mut heads = match top {
             None => journal.heads()?,
             Some(top) => {

@@ -31,7 +31,7 @@ impl Journal {
     /// [`ReadError::NoSuchSession`]; [`ReadError::Damaged`] or [`ReadError::Newer`] at the first unreadable record.
     pub fn records(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        records(&*engine, &self.shared().bodies, session)
+        records(&*engine, self.bodies(), session)
     }
 
     /// Returns the records of a session with a damaged head, checked like [`Journal::records`], except for
@@ -40,7 +40,7 @@ impl Journal {
         let engine = self.shared().engine()?;
         let (out, _) = walk(
             &*engine,
-            &self.shared().bodies,
+            self.bodies(),
             session,
             Seq(1),
             engine.range(session, Seq(1), END, u64::MAX)?.frames,
@@ -55,7 +55,7 @@ impl Journal {
     /// behind the last record.
     pub fn records_from(&self, session: SessionId, from: Seq, count: usize) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        Ok(page(&*engine, &self.shared().bodies, session, from.max(Seq(1)), count.max(1), u64::MAX)?.0)
+        Ok(page(&*engine, self.bodies(), session, from.max(Seq(1)), count.max(1), u64::MAX)?.0)
     }
 
     /// Returns records as [`Journal::records_from`] does, but of no further frame after `max_bytes`, and whether there may
@@ -68,7 +68,7 @@ impl Journal {
         max_bytes: u64,
     ) -> Result<(Vec<Stored>, bool), ReadError> {
         let engine = self.shared().engine()?;
-        page(&*engine, &self.shared().bodies, session, from.max(Seq(1)), count.max(1), max_bytes.max(1))
+        page(&*engine, self.bodies(), session, from.max(Seq(1)), count.max(1), max_bytes.max(1))
     }
 
     /// Returns records of a session that end before `until`, checked like [`Journal::records`]. They are whole frames with
@@ -76,7 +76,7 @@ impl Journal {
     pub fn records_before(&self, session: SessionId, until: Seq, count: u64) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
         let from = Seq(until.0.saturating_sub(count.max(1)).max(1));
-        frames(&*engine, &self.shared().bodies, session, (from, until), u64::MAX).map(|(records, _)| records)
+        frames(&*engine, self.bodies(), session, (from, until), u64::MAX).map(|(records, _)| records)
     }
 
     /// Returns the frame at `lsn`; `None` where only rows changed or no frame exists.
@@ -93,7 +93,7 @@ impl Journal {
         };
         let session = frame.session;
         let mut out = Vec::with_capacity(frame.records.len());
-        push_records(&*engine, &self.shared().bodies, frame, lsn, &mut out)?;
+        push_records(&*engine, self.bodies(), frame, lsn, &mut out)?;
         Ok(Some((session, out)))
     }
 

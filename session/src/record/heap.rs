@@ -7,7 +7,7 @@ use super::{
 };
 use crate::authority::{Access, Authority};
 use crate::call::CallKind;
-use crate::ids::Text;
+use crate::ids::{Hash, Text};
 use crate::message::Message;
 use crate::outcome::{FailKind, Outcome};
 use crate::place::{Owner, Service};
@@ -21,7 +21,7 @@ const RULE: u64 = 128;
 impl Record {
     /// Estimates the bytes of the record's texts and lists, with texts as JSON, which journals and responses contain.
     ///
-    /// Bodies that sessions share are left out, and so is the size of the record itself.
+    /// Bodies that sessions share are left out ([`Record::bodies`]), and so is the size of the record itself.
     pub fn heap_bytes(&self) -> u64 {
         // Every field with a text or a list counts: an import refuses sessions by this number.
         match self {
@@ -113,6 +113,23 @@ impl Record {
             | Self::SessionClosed { .. }
             | Self::SessionReopened { .. } => 0,
         }
+    }
+}
+
+impl Record {
+    /// Returns the bodies that the record has in memory, with their estimated bytes. Records share them by hash.
+    pub fn bodies(&self) -> impl Iterator<Item = (Hash, u64)> {
+        let created = if let Self::SessionCreated(created) = self { Some(&**created) } else { None };
+        created.into_iter().flat_map(|SessionCreated { system, ceiling, limits, .. }| {
+            let system = system.body.as_ref().map(|body| (system.hash, json_bytes(body)));
+            let ceiling = ceiling.body.as_ref().map(|body| (ceiling.hash, of_rules(body)));
+            let limits = limits.body.as_ref().map(|body| (limits.hash, size_of_val(&**body) as u64));
+            system.into_iter().chain(ceiling).chain(limits)
+        })
+    }
+
+    pub fn body_bytes(&self) -> u64 {
+        self.bodies().map(|(_, bytes)| bytes).fold(0, u64::saturating_add)
     }
 }
 

@@ -63,7 +63,7 @@ pub fn preview_recovery(journal: &Journal) -> Result<(BTreeSet<SessionId>, BTree
 
 /// Returns whether a session was imported. An unreadable session is reported elsewhere.
 fn is_imported(journal: &Journal, session: SessionId) -> bool {
-    let first = journal.records_from(session, Seq(1), 1).unwrap_or_default();
+    let first = journal.without_bodies().records_from(session, Seq(1), 1).unwrap_or_default();
     first.iter().any(|stored| matches!(&stored.record, Record::SessionCreated(created) if created.imported.is_some()))
 }
 
