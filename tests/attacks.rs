@@ -22,6 +22,8 @@ mod hosts;
 mod huge_files;
 mod ids;
 mod imported_bounds;
+#[cfg(unix)]
+mod imported_frames;
 mod imported_names;
 mod imported_sessions;
 #[cfg(unix)]

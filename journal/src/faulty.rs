@@ -7,7 +7,7 @@ use std::time::Duration;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
-use crate::engine::{Engine, Group, Range, Result, ScanFlow, StoredFrame};
+use crate::engine::{Engine, Group, Range, Result, ScanFlow, StoredFrame, bytes_of};
 use crate::error::EngineError;
 
 pub struct Faulty {
@@ -25,6 +25,7 @@ pub struct Faults {
 struct FaultPlan {
     writes: u64,
     ranges: u64,
+    read_bytes: u64,
     fail_write: Option<u64>,
     fail_sync: Option<u64>,
     drop_from: Option<u64>,
@@ -93,6 +94,11 @@ impl Faults {
     /// Returns how often frames of a session were read.
     pub fn ranges(&self) -> u64 {
         self.plan().ranges
+    }
+
+    /// Returns the bytes of the frames that were read, each as often as it was read.
+    pub fn read_bytes(&self) -> u64 {
+        self.plan().read_bytes
     }
 
     /// Waits until `n` writes have begun.
@@ -179,16 +185,23 @@ impl Engine for Faulty {
     }
 
     fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range> {
+        let range = self.inner.range(session, from, until, max_bytes)?;
         let mut plan = self.faults.plan();
         plan.ranges = plan.ranges.saturating_add(1);
-        drop(plan);
-        self.inner.range(session, from, until, max_bytes)
+        plan.read_bytes = plan.read_bytes.saturating_add(bytes_of(&range.frames));
+        Ok(range)
+    }
+
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
+        let frame = self.inner.frame(lsn)?;
+        let mut plan = self.faults.plan();
+        plan.read_bytes = plan.read_bytes.saturating_add(frame.as_ref().map_or(0, StoredFrame::bytes));
+        Ok(frame)
     }
 
     crate::engine::delegate! { inner }
     crate::engine::delegate! { inner:
         max_body() -> u64;
-        frame(lsn: Lsn) -> Result<Option<StoredFrame>>;
         frames(from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()>;
         def(hash: Hash) -> Result<Option<Text>>;
         defs(visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()>;

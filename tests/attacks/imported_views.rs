@@ -15,12 +15,12 @@ use crate::attacks::imports::{forged, lines, record};
 use crate::cli::call::User;
 use crate::cli::serve::serve;
 
-type ExportedFrame = (String, Vec<Value>);
+pub(super) type ExportedFrame = (String, Vec<Value>);
 
 /// The hash of the text "so far".
 const HASH: &str = "dcb9c3a39bda6131e1f529aa30921e8b";
 
-fn id(n: u32) -> String {
+pub(super) fn id(n: u32) -> String {
     format!("0192f0c1-0000-7abc-8def-{n:012x}")
 }
 
@@ -41,7 +41,7 @@ fn export_of(frames: &[ExportedFrame]) -> Vec<Value> {
 }
 
 /// Returns the records of session `n` of a chain, up to the answer of its first turn, which has the calls of `tools`.
-fn answered(n: u32, tools: &[&str]) -> Vec<Value> {
+pub(super) fn answered(n: u32, tools: &[&str]) -> Vec<Value> {
     let (mut place, mut from, mut owner) = (json!("root"), json!("person"), json!("person"));
     if let Some(parent) = n.checked_sub(1).map(id) {
         let call = json!({"turn": 1, "ix": 0});
@@ -67,13 +67,13 @@ fn answered(n: u32, tools: &[&str]) -> Vec<Value> {
     ]
 }
 
-fn ended() -> Value {
+pub(super) fn ended() -> Value {
     let usage = json!({"in": 0, "out": 0});
     json!({"run_ended": {"run": 1, "outcome": "completed", "text": "so far", "len": 6, "hash": HASH, "turns": 1,
         "usage_self": usage, "usage_owned": usage, "worked_ms": 3}})
 }
 
-fn notice(child: u32, run: u32, key: &Value) -> Value {
+pub(super) fn notice(child: u32, run: u32, key: &Value) -> Value {
     json!({"child": id(child), "run": run, "key": key, "outcome": "completed", "len": 6, "hash": HASH, "prefix": "",
         "usage": {"in": 0, "out": 0}, "turns": 1, "waking": true})
 }
@@ -100,7 +100,7 @@ fn last(n: u32) -> ExportedFrame {
     (id(n), records)
 }
 
-fn imported(frames: &[ExportedFrame]) -> Result<(Journal, Faults), String> {
+pub(super) fn imported(frames: &[ExportedFrame]) -> Result<(Journal, Faults), String> {
     let (engine, faults) = Faulty::new(Box::new(Memory::new()));
     let journal = Journal::open(Box::new(engine), Options::default()).expect("a journal");
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

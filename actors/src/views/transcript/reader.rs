@@ -27,7 +27,8 @@ use crate::views::history::History;
 const ENDS_PAGE: u64 = 64;
 /// Maximum number of records of other sessions that one reading decodes.
 const MAX_OTHER_RECORDS: u64 = 100_000;
-/// Number of bytes of ends that count as one of these records: several owners may repeat the text of one child.
+/// Number of bytes that count as one of these records, of what is read, and of ends: several owners may repeat the text of
+/// one child.
 const BYTES_AS_RECORD: u64 = 1_000;
 /// Number of sessions that are remembered for one name: the sender and two others, which make it ambiguous.
 const MAX_NAMED: usize = 3;
@@ -66,6 +67,9 @@ impl<'a> TranscriptReader<'a> {
         if let Some(at) = how.at {
             records.retain(|stored| stored.seq <= at);
             head = fold_head(id, &records).ok_or(TranscriptError::NoReplay { session: id, at })?;
+        }
+        if self.nested.contains(&id) {
+            self.spend_bytes(&records);
         }
         let history = History::of(&records);
         let created = entry_builder::creation(&records);
@@ -147,6 +151,7 @@ impl<'a> TranscriptReader<'a> {
                 }
             }
             self.left = self.left.saturating_sub(page.len() as u64);
+            self.spend_bytes(&page);
             until = page.first().map_or(Seq(1), |first| first.seq.min(Seq(until.0.saturating_sub(1))));
         }
     }
@@ -231,6 +236,7 @@ impl<'a> TranscriptReader<'a> {
                 continue;
             }
             let Ok(records) = records(self.journal, child) else { continue };
+            self.spend_bytes(&records);
             let mut minions = Minion::of(&records, id, &head.short);
             for call in calls {
                 call.minion = minions.remove(&call.call);
@@ -243,6 +249,13 @@ impl<'a> TranscriptReader<'a> {
         let left = self.left.checked_sub(last.0);
         self.left = left.unwrap_or(self.left);
         left.is_some()
+    }
+
+    /// Takes the bytes of records from those that are left, as far as they exceed the records themselves.
+    fn spend_bytes(&mut self, records: &[Stored]) {
+        let bytes = records.iter().flat_map(|stored| [stored.record.heap_bytes(), stored.record.body_bytes()]);
+        let counted = bytes.fold(0, u64::saturating_add) / BYTES_AS_RECORD;
+        self.left = self.left.saturating_sub(counted.saturating_sub(records.len() as u64));
     }
 
     fn opt_head(&self, session: SessionId) -> Option<Head> {
