@@ -20,7 +20,7 @@ use crate::delivery::directory::{NewChild, Presence};
 use crate::delivery::inbox::{Inbox, InboxItem};
 use crate::delivery::ticket::Timer;
 use crate::faults::InternalEvent;
-use crate::recovery::rows::{row_at, rows_to};
+use crate::recovery::rows::DueRows;
 use crate::values::at_boot::{AtBoot, Lost};
 
 /// The reason why a session could not be activated. The session remains in the journal, and other sessions are not affected.
@@ -126,7 +126,7 @@ impl Cells {
         // A start takes over many sessions, most of which take less time to read than a change of threads.
         let read = if at_start { read(&self.log.journal) } else { self.log.read_whole(read).await };
         let (activation, state) = read?;
-        let mut rows = rows_to(&self.log.journal, session)?;
+        let mut rows = self.due_rows(session)?;
         rows.owed.extend(self.takeover.unreadable.owed_notices(&state));
         if state.run.is_none() && rows.requests.is_empty() {
             // An idle session may have crashed on an input. The marks `lost` and `exhausted` then end no run, and must
@@ -170,6 +170,16 @@ impl Cells {
         Ok(driver)
     }
 
+    /// Reads the rows to a session, until the runtime halts.
+    pub(super) fn due_rows(&self, session: SessionId) -> Result<DueRows, ReadError> {
+        let journal = &self.log.journal;
+        let rows = journal.outbox_to(session)?;
+        if rows.is_empty() {
+            return Ok(DueRows::default());
+        }
+        self.takeover.read_rows(|reader| reader.read(journal, rows, || self.life.halt.is_cancelled()))
+    }
+
     /// Redoes effects of an appended batch that the crashed activation may not have performed. Each of them is idempotent.
     /// `Reactivated` redoes model calls, tools, admission, cancels of a closing run and slot requests.
     fn redo_effects(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
@@ -184,12 +194,13 @@ impl Cells {
         {
             self.runs.slots.withdraw(key);
         }
-        for (row, lsn) in self.log.journal.outbox()? {
-            if row.from == session
-                && let Some(command) = row_at(&self.log.journal, &row, lsn)?
-            {
-                self.send_after_sweep(row.to, command);
-            }
+        let journal = &self.log.journal;
+        let rows = journal.outbox()?.into_iter().filter(|(row, _)| row.from == session);
+        let commands: Vec<_> = self.takeover.read_rows(|reader| {
+            rows.map(|(row, lsn)| Ok((row.to, reader.command(journal, &row, lsn)?))).collect::<Result<_, ReadError>>()
+        })?;
+        for (to, command) in commands {
+            command.into_iter().for_each(|command| self.send_after_sweep(to, command));
         }
         // The probe activates a child that never started, maybe without an owner; it then requests its slot.
         for child in driver.state.children.keys().copied() {

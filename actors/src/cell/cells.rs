@@ -1,7 +1,7 @@
 //! The cells of a runtime: delivery of commands to sessions, activating them if necessary.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -78,6 +78,7 @@ impl Cells {
                 continued: Continued::default(),
                 calls: Arc::clone(&calls),
                 journal: log.journal.clone(),
+                recorded: Mutex::default(),
             };
             let supervisors = supervisors(cells, &life);
             Self {

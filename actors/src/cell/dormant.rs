@@ -5,7 +5,6 @@ use subtend_session::command::Command;
 
 use crate::cell::driver::{Driver, First};
 use crate::delivery::inbox::InboxItem;
-use crate::recovery::rows::rows_to;
 
 impl Driver {
     /// Resumes a dormant run if `item` concerns it: an input, a cancel, an interrupt, or a command of its owner.
@@ -21,7 +20,7 @@ impl Driver {
         self.dormant = false;
         self.cells.takeover.take_mark(session);
         // While the run was dormant, its notices remained in the outbox.
-        let rows = rows_to(&self.cells.log.journal, session).unwrap_or_else(|error| {
+        let rows = self.cells.due_rows(session).unwrap_or_else(|error| {
             tracing::error!(%session, %error, "cannot read the owed ends of the session; its next activation retries");
             Default::default()
         });

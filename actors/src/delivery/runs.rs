@@ -1,12 +1,13 @@
 //! Resources of runs in flight (token, slot, deadlines, account), and the causes of their ends.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use subtend_journal::{Journal, ReadError};
 use subtend_models::models::Models;
 use subtend_session::command::Command;
-use subtend_session::ids::{CallId, RunKey, SessionId};
+use subtend_session::ids::{CallId, RunKey, Seq, SessionId};
 use subtend_session::index::{Row, RowKey, RowKind};
 use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::place::Owner;
@@ -22,6 +23,9 @@ use crate::delivery::ticket::{Ticket, Timer};
 
 pub(crate) type RunTokens = TokenTree<RunKey, CancelCause>;
 
+/// Maximum number of outcomes of owners that are remembered.
+const MAX_RECORDED: usize = 1_024;
+
 /// The resources of runs in flight, by key, independent of their sessions.
 pub(crate) struct Runs {
     pub(crate) tokens: RunTokens,
@@ -31,6 +35,15 @@ pub(crate) struct Runs {
     pub(crate) continued: Continued,
     pub(crate) calls: Arc<ModelCalls>,
     pub(crate) journal: Journal,
+    /// Outcomes of runs, with the last record of their session: a large session may have continued thousands of others.
+    pub(crate) recorded: Mutex<BTreeMap<RunKey, (Seq, RecordedOutcome)>>,
+}
+
+/// The outcome that the records of a run show, and its owner if it is in flight.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordedOutcome {
+    outcome: Option<OutcomeKind>,
+    owner: Option<(SessionId, CallId)>,
 }
 
 impl Runs {
@@ -87,26 +100,46 @@ impl Runs {
 
     /// Returns the outcome of a run that has ended, or that the boot sweep will end.
     fn outcome_after_sweep(&self, key: RunKey) -> Option<OutcomeKind> {
+        let last = self.journal.head(key.session).ok()??.last_seq;
+        let lock = || self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(&key).filter(|(at, _)| *at == last).map(|(_, recorded)| *recorded);
+        let recorded = match known {
+            Some(recorded) => recorded,
+            None => {
+                let recorded = self.recorded_outcome(key)?;
+                let mut all = lock();
+                if all.len() >= MAX_RECORDED {
+                    all.clear();
+                }
+                all.insert(key, (last, recorded));
+                recorded
+            }
+        };
+        // A pending cancel precedes the end by the sweep.
+        let cancelled = || recorded.owner.is_some_and(|owner| self.has_cancel_row(key.session, owner));
+        recorded.outcome.or_else(|| cancelled().then_some(OutcomeKind::Cancelled))
+    }
+
+    fn recorded_outcome(&self, key: RunKey) -> Option<RecordedOutcome> {
         let stored = self.journal.records(key.session).ok()?;
         let state = State::fold(key.session, stored.iter().map(|stored| &stored.record)).ok()?;
         if let Some(run) = state.run.as_ref().filter(|run| run.no == key.run) {
-            let held = run.hold.as_ref().map(|hold| match hold {
+            let outcome = run.hold.as_ref().map(|hold| match hold {
                 Hold::Interrupted { .. } => OutcomeKind::Interrupted,
                 Hold::OutOfTurns => OutcomeKind::OutOfTurns,
                 Hold::Closing { outcome, .. } => outcome.kind(),
             });
-            // A pending cancel precedes the end by the sweep.
-            return held
-                .or_else(|| self.has_cancel_row(key.session, &run.opened.owner).then_some(OutcomeKind::Cancelled));
+            let owner =
+                if let Owner::Run { session, call, .. } = run.opened.owner { Some((session, call)) } else { None };
+            return Some(RecordedOutcome { outcome, owner });
         }
         let at = usize::try_from(key.run.0).ok()?.checked_sub(1)?;
-        state.outcomes.get(at).map(Outcome::kind)
+        Some(RecordedOutcome { outcome: state.outcomes.get(at).map(Outcome::kind), owner: None })
     }
 
-    /// Returns whether an undelivered row cancels the run in flight of `session`, which `owner` owns.
-    fn has_cancel_row(&self, session: SessionId, owner: &Owner) -> bool {
-        let Owner::Run { session: from, call, .. } = owner else { return false };
-        let cancels = |row: &Row| row.kind == RowKind::Cancel && row.from == *from && row.key == RowKey::Call(*call);
+    /// Returns whether an undelivered row cancels the run in flight of `session`, which the call `key` owns.
+    fn has_cancel_row(&self, session: SessionId, (from, key): (SessionId, CallId)) -> bool {
+        let cancels = |row: &Row| row.kind == RowKind::Cancel && row.from == from && row.key == RowKey::Call(key);
         self.journal.outbox_to(session).is_ok_and(|rows| rows.iter().any(|(row, _)| cancels(row)))
     }
 

@@ -84,6 +84,7 @@ impl StartRecovery {
         progress: &(dyn Fn(BootProgress) + Sync),
     ) -> Result<BootReport, BootError> {
         let started = now();
+        let _rows = self.takeover.sweep_rows();
         for (session, error) in &damaged {
             // The damaged session remains as it is and returns the error to callers; the other sessions start.
             tracing::error!(?session, %error, "a damaged session is skipped");

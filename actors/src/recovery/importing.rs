@@ -38,6 +38,7 @@ impl StartRecovery {
         for (session, depth) in levels(&in_flight) {
             by_depth.entry(depth).or_default().push(session);
         }
+        let _rows = self.takeover.sweep_rows();
         let mut failed = Vec::new();
         let mut course = BootSteps { done: 0, total: 0, progress: &|_| {} };
         for level in by_depth.into_values().rev().chain([owed.into_iter().collect()]) {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use subtend_session::ids::SessionId;
 
+use crate::recovery::rows::RowReader;
 use crate::recovery::unreadable::Unreadable;
 use crate::values::at_boot::{AtBoot, Lost};
 
@@ -14,6 +15,18 @@ pub(crate) struct Takeover {
     pub(crate) resumes: bool,
     pub(crate) unreadable: Unreadable,
     marks: Mutex<Marks>,
+    /// Shared by all activations of a sweep, since one frame may have rows to thousands of sessions.
+    swept_rows: Mutex<Option<RowReader>>,
+}
+
+/// Guard of a sweep. Dropping it frees what the sweep has read.
+#[must_use = "dropping it ends the sweep"]
+pub(super) struct RowSweep<'a>(&'a Takeover);
+
+impl Drop for RowSweep<'_> {
+    fn drop(&mut self) {
+        *self.0.swept_rows() = None;
+    }
 }
 
 #[derive(Default)]
@@ -26,11 +39,30 @@ struct Marks {
 
 impl Takeover {
     pub(crate) fn new(resumes: bool) -> Self {
-        Self { resumes, unreadable: Unreadable::default(), marks: Mutex::default() }
+        Self { resumes, unreadable: Unreadable::default(), marks: Mutex::default(), swept_rows: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Marks> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn swept_rows(&self) -> MutexGuard<'_, Option<RowReader>> {
+        self.swept_rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn sweep_rows(&self) -> RowSweep<'_> {
+        *self.swept_rows() = Some(RowReader::default());
+        RowSweep(self)
+    }
+
+    /// Reads rows with the reader of the sweep. Outside of one, with a new reader.
+    pub(crate) fn read_rows<T>(&self, read: impl FnOnce(&mut RowReader) -> T) -> T {
+        let mut swept = self.swept_rows();
+        if let Some(reader) = &mut *swept {
+            return read(reader);
+        }
+        drop(swept);
+        read(&mut RowReader::default())
     }
 
     pub(crate) fn mark(&self, runs: impl IntoIterator<Item = (SessionId, AtBoot)>) {

@@ -1,11 +1,13 @@
 //! The queue of a session, read from a journal without a runtime.
 
+use std::collections::BTreeMap;
+
 use subtend_journal::{Journal, ReadError};
-use subtend_session::ids::SessionId;
+use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::index::RowKind;
 use subtend_session::state::State;
 
-use crate::recovery::rows::rows_to;
+use crate::recovery::rows::RowReader;
 use crate::values::queue_entry::{QueueEntry, QueueKind};
 use crate::views::tasks::damaged;
 
@@ -18,7 +20,8 @@ impl QueueEntry {
         let stored = journal.records(session)?;
         let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
         let mut state = folded.map_err(|error| damaged(session, &error))?;
-        for notice in rows_to(journal, session)?.owed {
+        let rows = journal.outbox_to(session)?;
+        for notice in RowReader::default().read(journal, rows, || false)?.owed {
             state.arrived.push(notice);
         }
         let mut entries = Self::all(&state, resumes);
@@ -34,9 +37,15 @@ pub(crate) fn set_completion_times(journal: &Journal, session: SessionId, entrie
         return;
     }
     let owed = journal.outbox_to(session).unwrap_or_default();
+    // An import may bring a large frame with thousands of ends.
+    let mut times: BTreeMap<Lsn, Option<i64>> = BTreeMap::new();
     for entry in ends {
         let row = owed.iter().find(|(row, _)| row.kind == RowKind::Notice && row.from.0 == entry.id.0);
-        let frame = row.and_then(|(_, lsn)| journal.frame_at(*lsn).ok().flatten());
-        entry.time_ms = frame.and_then(|(_, stored)| stored.first().map(|stored| stored.at_ms));
+        entry.time_ms = row.and_then(|(_, lsn)| {
+            *times.entry(*lsn).or_insert_with(|| {
+                let (_, stored) = journal.frame_at(*lsn).ok().flatten()?;
+                stored.first().map(|stored| stored.at_ms)
+            })
+        });
     }
 }
