@@ -376,7 +376,8 @@ mod tests {
         let builder = Runtime::builder().model(Arc::new(model)).options(options).catalog(catalog);
         let runtime = builder.start().await.expect("a runtime");
         for name in ["one", "two"].repeat(4) {
-            runtime.open(name).expect("a session").send("go").await.expect("accepted").answer().await.expect("an answer");
+            let session = runtime.open(name).expect("a session");
+            session.send("go").await.expect("accepted").answer().await.expect("an answer");
         }
         let (mut events, mut reads, mut most) = (TreeEvents::new(&runtime, None, Cursor::default()), 0, 0_u64);
         while events.behind {
