@@ -38,13 +38,8 @@ impl Journal {
     /// completeness. For display only: never resume from them.
     pub fn salvage(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        let (out, _) = walk(
-            &*engine,
-            self.bodies(),
-            session,
-            Seq(1),
-            engine.range(session, Seq(1), END, u64::MAX)?.frames,
-        )?;
+        let (out, _) =
+            walk(&*engine, self.bodies(), session, Seq(1), engine.range(session, Seq(1), END, u64::MAX)?.frames)?;
         if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
     }
 

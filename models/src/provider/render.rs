@@ -16,7 +16,7 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::settings::{Effort, Settings};
 use subtend_session::values::parse_recorded;
 
-use self::turns::Conversation;
+use self::turns::OrderedTurns;
 use super::client::Client;
 use super::fault::Fault;
 use super::protocol::Protocol;
@@ -55,7 +55,7 @@ pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
         })?),
         None => None,
     };
-    let Conversation { turns, is_unsigned } = turns::of(&request.messages, notice::form(protocol, request));
+    let OrderedTurns { turns, is_unsigned } = turns::of(&request.messages, notice::form(protocol, request));
     let outgoing = Outgoing {
         model: &client.model,
         session: request.session,

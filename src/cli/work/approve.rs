@@ -408,7 +408,10 @@ mod tests {
             call.question(None).expect("a question").question
         };
         let allow = "\nallow? [y]es, [a]lways in this session (this command), [N]o";
-        assert_eq!(question("sh pr\u{fc}fung.sh"), format!("a3f9c1 asks for shell.run on sh pr\u{fc}fung.sh (shell){allow}"));
+        assert_eq!(
+            question("sh pr\u{fc}fung.sh"),
+            format!("a3f9c1 asks for shell.run on sh pr\u{fc}fung.sh (shell){allow}")
+        );
         for (command, shown) in [
             ("sh deploy.sh\u{2800}--dry-run", "sh deploy.sh<U+2800>--dry-run"),
             ("sh pr\u{fc}\u{fe0e}fung.sh", "sh pr\u{fc}<U+FE0E>fung.sh"),

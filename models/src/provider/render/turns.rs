@@ -50,7 +50,7 @@ pub(super) struct Outcome {
     pub(super) error: bool,
 }
 
-pub(super) struct Conversation {
+pub(super) struct OrderedTurns {
     pub(super) turns: Vec<Turn>,
     /// True if the last answer made calls without thinking signed by Anthropic, for example after a change of provider. Then thinking must
     /// be disabled until the next answer.
@@ -58,7 +58,7 @@ pub(super) struct Conversation {
 }
 
 /// Converts `messages`, with notices in `form`.
-pub(super) fn of(messages: &[Message], form: Form) -> Conversation {
+pub(super) fn of(messages: &[Message], form: Form) -> OrderedTurns {
     let mut order = TurnOrder::default();
     for message in messages {
         match message {
@@ -79,7 +79,7 @@ pub(super) fn of(messages: &[Message], form: Form) -> Conversation {
         Some(Turn::Assistant { .. }) => order.user(CONTINUE),
         None => order.user(EMPTY),
     }
-    Conversation { turns: order.turns, is_unsigned: order.is_unsigned }
+    OrderedTurns { turns: order.turns, is_unsigned: order.is_unsigned }
 }
 
 /// Returns the names of all called tools, in order.
