@@ -110,7 +110,8 @@ fn start(frames: &[ExportedFrame]) -> (u64, usize) {
 #[test]
 fn start_reads_a_large_frame_once_for_all_its_rows() {
     const LARGE: usize = 200_000;
-    let exports: [(&str, fn(usize) -> Vec<ExportedFrame>); 3] = [
+    type Export = fn(usize) -> Vec<ExportedFrame>;
+    let exports: [(&str, Export); 3] = [
         ("one frame", |bytes| continued(bytes, true)),
         ("frames of one run", |bytes| continued(bytes, false)),
         ("ends", unnoticed),

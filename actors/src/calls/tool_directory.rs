@@ -69,7 +69,8 @@ impl ToolDirectory {
         if self.worktree.is_none() {
             return Ok(());
         }
-        let opened = self.clone().open_async().await;
+        // Boxed, as below: every model call holds this future, and few have a worktree.
+        let opened = Box::pin(self.clone().open_async()).await;
         opened.map(drop).map_err(|why| CallObstacle::Workspace(truncate_message(&why).into()))
     }
 
@@ -80,13 +81,15 @@ impl ToolDirectory {
             return answer;
         };
         let Some(text) = answer.text.as_ref().filter(|text| !text.trim().is_empty()) else { return answer };
-        let turn = worktrees.turn(session).await;
-        let changes = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            note(session, &worktrees.changes(session))
-        })
-        .await;
-        if let Ok(note) = changes {
+        let changes = async move {
+            let turn = worktrees.turn(session).await;
+            tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                note(session, &worktrees.changes(session))
+            })
+            .await
+        };
+        if let Ok(note) = Box::pin(changes).await {
             answer.text = Some(format!("{}\n\n{note}", text.trim_end()).into());
         }
         answer
