@@ -213,8 +213,6 @@ struct FollowedPage {
     at: Cursor,
     ready: VecDeque<Followed>,
     ready_bytes: u64,
-    /// Bodies of these records, which share them.
-    bodies: HashSet<Hash>,
     /// Last ended attempt of each session.
     over: HashMap<SessionId, (TurnNo, AttemptNo)>,
     /// True if the journal has further durable records.
@@ -228,15 +226,15 @@ impl FollowedPage {
         let last = journal.durable();
         let mut frame = if from.records == u32::MAX { Lsn(from.frame.0.saturating_add(1)) } else { from.frame };
         let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
-        let (ready, bodies, over) = (VecDeque::new(), HashSet::new(), HashMap::new());
-        let mut page = Self { root, at: from, ready, ready_bytes: 0, bodies, over, behind: false };
+        let (ready, over) = (VecDeque::new(), HashMap::new());
+        let mut page = Self { root, at: from, ready, ready_bytes: 0, over, behind: false };
         // Fresh for each read, since a session may be deleted between two reads.
-        let (mut followed, mut bytes) = (FollowedSessions::new(), 0_u64);
+        let (mut followed, mut bodies, mut bytes) = (FollowedSessions::new(), HashSet::new(), 0_u64);
         while frame <= until && bytes < BYTES_PER_READ && page.ready_bytes < KEPT_BYTES {
             if let Some((session, records)) = journal.frame_at(frame)? {
-                let bodies = records.iter().map(|stored| stored.record.body_bytes());
-                bytes = bodies.fold(bytes.saturating_add(sum_bytes(&records)), u64::saturating_add);
-                if !page.add_frame(journal, &mut followed, (frame, session), records)? {
+                let prompts = records.iter().map(|stored| stored.record.body_bytes());
+                bytes = prompts.fold(bytes.saturating_add(sum_bytes(&records)), u64::saturating_add);
+                if !page.add_frame(journal, (&mut followed, &mut bodies), (frame, session), records)? {
                     break;
                 }
             }
@@ -247,11 +245,12 @@ impl FollowedPage {
         Ok(page)
     }
 
-    /// Adds the records of a frame after `at`. Returns false if some do not fit; `at` is then before the first of them.
+    /// Adds the records of a frame after `at`. Returns false if some do not fit; `at` is then before the first of them. `bodies` are those of
+    /// all added records, which share them.
     fn add_frame(
         &mut self,
         journal: &Journal,
-        followed: &mut FollowedSessions,
+        (followed, bodies): (&mut FollowedSessions, &mut HashSet<Hash>),
         (lsn, session): (Lsn, SessionId),
         records: Vec<Stored>,
     ) -> Result<bool, FollowError> {
@@ -261,7 +260,7 @@ impl FollowedPage {
         let all = records.len();
         let max_bytes = max_kept_bytes(sum_bytes(&records));
         for (ix, stored) in (1_u32..).zip(records) {
-            let new_bodies = stored.record.bodies().filter(|(hash, _)| !self.bodies.contains(hash));
+            let new_bodies = stored.record.bodies().filter(|(hash, _)| !bodies.contains(hash));
             let new_bodies = new_bodies.map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
             let bytes = self.ready_bytes.saturating_add(record_bytes(&stored)).saturating_add(new_bodies);
             if let Some(over) = attempt_ended_by(&stored.record) {
@@ -277,7 +276,7 @@ impl FollowedPage {
                 return Ok(false);
             }
             self.ready_bytes = bytes;
-            self.bodies.extend(stored.record.bodies().map(|(hash, _)| hash));
+            bodies.extend(stored.record.bodies().map(|(hash, _)| hash));
             let records = if ix as usize == all { u32::MAX } else { ix };
             let what = EventKind::Record { seq: stored.seq, record: Arc::new(stored.record) };
             self.ready.push_back(Followed::Event(Some(Cursor { frame: lsn, records }), Event { root, session, what }));
