@@ -153,7 +153,7 @@ impl Reads {
             "" | "sessions" | "approvals" | "usage" | "replay" | "at" | "timeline" | "chart" | "tree" | "kids" => {
                 Self::Store
             }
-            "healthz" | "readyz" | "metrics" => Self::Little,
+            "healthz" | "readyz" | "metrics" | "worktree" => Self::Little,
             _ => Self::Session,
         }
     }
@@ -365,6 +365,7 @@ mod tests {
             ("GET /v1/sessions/0192/runs/1?wait=true", Reads::Little),
             ("GET /v1/sessions/0192/runs/1", Reads::Little),
             ("GET /v1/tasks/get/task_0192", Reads::Little),
+            ("GET /v1/sessions/0192/worktree", Reads::Little),
             // Attack: `wait` on paths where it has no effect.
             ("GET /?wait=true", Reads::Store),
             ("GET /v1/sessions?wait", Reads::Store),
