@@ -60,7 +60,7 @@ fn b8_listing_has_hidden_tools_that_match_all_words() {
 fn query_of_too_many_bytes_is_refused() {
     let refused = |bytes: usize| {
         let args = json!({"query": "a".repeat(bytes)}).to_string();
-        GetTools::parse_call(&args, &all(), &[]).map(drop).map_err(|error| (error.kind, error.message.to_string()))
+        GetTools::parse_call(&args, &all(), &[]).map(drop).map_err(|error| (error.kind, error.message))
     };
     let why = "the query has 1025 bytes; the limit is 1024: use fewer words".to_owned();
     assert_eq!([1_024, 1_025].map(refused), [Ok(()), Err((ToolErrorKind::BadArgs, why))]);
