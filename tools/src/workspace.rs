@@ -176,14 +176,19 @@ impl Workspace {
     /// # Errors
     /// If the path is missing, not UTF-8 or spelled differently on disk, or if a link leads out of the workspace.
     pub fn real(&self, resource: &str) -> Result<Text, ToolError> {
-        self.real_of_many(resource, &Listings::default())
+        self.real_spelled(resource, None)
     }
 
     /// As [`real`](Self::real), for one of many paths that are resolved at the same time.
     ///
     /// # Errors
-    /// The errors of [`Workspace::real`]. A file that was created after its directory was listed counts as misspelled where case is ignored.
+    /// The errors of [`Workspace::real`], and an error if the directories have more than a million names. A file that was created after its
+    /// directory was listed counts as misspelled where case is ignored.
     pub fn real_of_many(&self, resource: &str, listings: &Listings) -> Result<Text, ToolError> {
+        self.real_spelled(resource, Some(listings))
+    }
+
+    fn real_spelled(&self, resource: &str, listings: Option<&Listings>) -> Result<Text, ToolError> {
         let real = self.resolve(resource).map_err(|error| failure("open", resource, &error))?;
         let misspelled =
             spelling::misspelled_part(&self.dir, &real, listings).map_err(|error| failure("open", resource, &error))?;
@@ -213,9 +218,10 @@ impl Workspace {
         resolve_path(resolve, is_missing)
     }
 
-    /// Returns whether reading the file at the normalized `path` certainly waits for no disk, server or other process. Does not block.
-    pub(crate) fn is_in_memory(&self, path: &Path) -> bool {
-        self.is_local && in_memory::is_in_memory(&self.dir, path)
+    /// Returns the content of the small file at the normalized `path`, if reading it waits for no disk, server or other process. Does not
+    /// block. Checks no rules.
+    pub(crate) fn read_cached(&self, path: &Path) -> Option<Vec<u8>> {
+        self.is_local.then(|| in_memory::read_cached(&self.dir, path))?
     }
 
     /// Opens a file for reading, without blocking on a pipe.

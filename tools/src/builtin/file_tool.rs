@@ -47,12 +47,12 @@ pub(crate) trait Builtin: Send + Sync + 'static {
 
     fn path(args: &Self::Args) -> &str;
 
-    /// Returns whether `run` would not block, so that it needs no thread of its own.
-    fn is_immediate(_path: &str, _job: &Job) -> bool {
-        false
+    /// Performs a short call in the caller's task. Must not block; returns `None` if the call would. `path` is as for `run`.
+    fn run_at_once(_args: &Self::Args, _path: &str, _job: &Job) -> Option<Result<ToolOutput, ToolError>> {
+        None
     }
 
-    /// Runs on a thread that may block, unless it is immediate. `path` is normalized and permitted.
+    /// Runs on a thread that may block. `path` is normalized and permitted.
     fn run(args: Self::Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError>;
 }
 
@@ -198,9 +198,8 @@ impl<B: Builtin> Tool for FileTool<B> {
             };
             // After the permit of the registry, so that one workspace does not reserve the memory of all.
             let reserved = WALKS.reserve(B::WALK_BYTES, &call.cancel).await?;
-            if B::is_immediate(&path, &job) {
-                job.check_cancelled()?;
-                return B::run(args, &path, &job);
+            if let Some(done) = B::run_at_once(&args, &path, &job) {
+                return done;
             }
             let work = tokio::task::spawn_blocking(move || {
                 let _held = (permit, reserved);

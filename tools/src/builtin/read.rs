@@ -1,6 +1,6 @@
 //! `read`: returns lines of one file.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -57,9 +57,10 @@ impl Builtin for ReadTool {
         &args.path
     }
 
-    /// A small file in memory is read in less time than a thread needs to wake up.
-    fn is_immediate(path: &str, job: &Job) -> bool {
-        job.may_read_all() && job.workspace.is_in_memory(Path::new(path))
+    /// A small file in memory is read in less time than a thread needs to wake up. Nothing is opened again: another file may be there now.
+    fn run_at_once(args: &ReadArgs, path: &str, job: &Job) -> Option<Result<ToolOutput, ToolError>> {
+        let bytes = job.may_read_all().then(|| job.workspace.read_cached(Path::new(path)))??;
+        Some(show(args, (path, bounded::len(bytes.len())), job, &*bytes))
     }
 
     fn run(args: ReadArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
@@ -67,25 +68,33 @@ impl Builtin for ReadTool {
         let (file, size) = open::file(job, "read", path, &real)?;
         // A small buffer for small files, because many children may read at the same time.
         let chunk = usize::try_from(size.clamp(8 << 10, CHUNK_BYTES)).unwrap_or_default();
-        let mut reader = BufReader::with_capacity(chunk, file);
-        let mut page = LinePage::new(&args, job.max_bytes);
-        let mut start = true;
-        loop {
-            job.check_cancelled()?;
-            let chunk = reader.fill_buf().map_err(|error| failure("read", path, &error))?;
-            if std::mem::take(&mut start) && open::is_binary(chunk) {
-                let size = count(size, "byte", "bytes");
-                return Err(ToolError::refused(format!("`{path}` is binary ({size}), not text: it cannot be shown")));
-            }
-            if chunk.is_empty() {
-                break;
-            }
-            page.chunk(chunk);
-            let length = chunk.len();
-            reader.consume(length);
-        }
-        page.finish(path, size)
+        show(&args, (path, size), job, BufReader::with_capacity(chunk, file))
     }
+}
+
+fn show(
+    args: &ReadArgs,
+    (path, size): (&str, u64),
+    job: &Job,
+    mut reader: impl BufRead,
+) -> Result<ToolOutput, ToolError> {
+    let mut page = LinePage::new(args, job.max_bytes);
+    let mut start = true;
+    loop {
+        job.check_cancelled()?;
+        let chunk = reader.fill_buf().map_err(|error| failure("read", path, &error))?;
+        if std::mem::take(&mut start) && open::is_binary(chunk) {
+            let size = count(size, "byte", "bytes");
+            return Err(ToolError::refused(format!("`{path}` is binary ({size}), not text: it cannot be shown")));
+        }
+        if chunk.is_empty() {
+            break;
+        }
+        page.chunk(chunk);
+        let length = chunk.len();
+        reader.consume(length);
+    }
+    page.finish(path, size)
 }
 
 struct LinePage {

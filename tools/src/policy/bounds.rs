@@ -129,7 +129,8 @@ impl HostPolicy {
     /// # Errors
     /// As [`HostPolicy::denied_host_paths`].
     pub fn denied_temporary_files(workspace: &Path) -> Result<RuleSet, ProtectError> {
-        let mut paths: Vec<PathBuf> = crate::temporary::dir().into_iter().collect();
+        // A link is never used, and another user may have made it lead to the workspace.
+        let mut paths: Vec<PathBuf> = crate::temporary::dir().into_iter().filter(|dir| !dir.is_symlink()).collect();
         // A guard resolves a relative path from the workspace, the host from its own directory.
         paths.extend(paths.first().filter(|dir| dir.is_relative()).map(|dir| workspace.join(dir)));
         Self::denied_host_paths(workspace, &paths)

@@ -7,38 +7,48 @@ use cap_std::fs::Dir;
 /// Returns whether `dir` is on a file system that no server and no other process answers for.
 #[cfg(target_os = "linux")]
 pub(super) fn is_local(dir: &Dir) -> bool {
-    // ext2 to ext4, XFS, Btrfs and tmpfs; see statfs(2).
-    const LOCAL: [i128; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
+    // ext2 to ext4, XFS and Btrfs; see statfs(2).
+    const LOCAL: [i128; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
     rustix::fs::fstatfs(dir).is_ok_and(|found| LOCAL.contains(&i128::from(found.f_type)))
 }
 
-/// Returns whether `path` is a small regular file without links in its path, on the same file system as `root`, and the system has the path
-/// and the whole content in its caches, so that reading them does not block. `path` must be normalized, and `root` local.
+/// Returns the content of the small regular file at `path`, if the system has the path and the content in its caches, so that nothing blocks.
+/// `path` must be normalized, and `root` local. Also `None` if a part of the path is a link or has another spelling: both take longer to
+/// check.
 #[cfg(target_os = "linux")]
-pub(super) fn is_in_memory(root: &Dir, path: &Path) -> bool {
+pub(super) fn read_cached(root: &Dir, path: &Path) -> Option<Vec<u8>> {
     use std::io::IoSliceMut;
 
     use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
-    use rustix::io::{ReadWriteFlags, preadv2};
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
     const MAX_BYTES: usize = 16 << 10;
-    let open = |flags: OFlags| {
+    let open = |path: &Path, flags: OFlags| {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
         openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
     };
-    let read = || -> rustix::io::Result<bool> {
-        // Checked before it is opened for reading, because opening a device can have side effects.
-        let found = fstat(open(OFlags::PATH)?)?;
-        let size = usize::try_from(found.st_size).unwrap_or(usize::MAX);
-        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || size > MAX_BYTES {
-            return Ok(false);
+    for part in path.ancestors() {
+        let Some(name) = part.file_name() else { continue };
+        let name = name.to_str()?;
+        let others = [name.to_uppercase(), name.to_lowercase()];
+        // Only a name that is known to be missing: another error can mean that the system would have to wait.
+        let is_missing = |other: &String| open(&part.with_file_name(other), OFlags::PATH).err() == Some(Errno::NOENT);
+        if !others.iter().filter(|other| *other != name).all(is_missing) {
+            return None;
         }
-        let mut bytes = [0; MAX_BYTES];
-        let file = open(OFlags::RDONLY | OFlags::NONBLOCK)?;
-        Ok(preadv2(&file, &mut [IoSliceMut::new(&mut bytes)], 0, ReadWriteFlags::NOWAIT)? == size)
-    };
-    // An error can mean that the system would have to wait.
-    read().unwrap_or(false)
+    }
+    // Checked before it is opened for reading, because opening a device can have side effects.
+    let found = fstat(open(path, OFlags::PATH).ok()?).ok()?;
+    let size = usize::try_from(found.st_size).ok()?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || size > MAX_BYTES {
+        return None;
+    }
+    // Another file may take its place meanwhile: then this one byte more is read, or less than the size.
+    let mut bytes = vec![0; size.saturating_add(1)];
+    let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
+    let read = preadv2(&file, &mut [IoSliceMut::new(&mut bytes)], 0, ReadWriteFlags::NOWAIT).ok()?;
+    bytes.truncate(size);
+    (read == size).then_some(bytes)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -47,8 +57,8 @@ pub(super) fn is_local(_: &Dir) -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn is_in_memory(_: &Dir, _: &Path) -> bool {
-    false
+pub(super) fn read_cached(_: &Dir, _: &Path) -> Option<Vec<u8>> {
+    None
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -59,7 +69,7 @@ mod tests {
 
     /// A file that was just written is in memory. Where the directory for temporary files is not local, none counts as such.
     #[test]
-    fn only_a_small_regular_file_counts_as_in_memory() {
+    fn only_a_small_regular_file_is_read_from_memory() {
         let temporary = tempfile::tempdir().unwrap();
         let at = |name: &str| temporary.path().join(name);
         create_dir(at("sub")).unwrap();
@@ -71,10 +81,31 @@ mod tests {
         std::os::unix::fs::symlink("sub", at("way")).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
             .unwrap();
+        // The system knows that a name is missing after it has searched for it.
+        for other in ["SUB", "sub/SMALL", "EMPTY", "FULL", "LARGE", "LINK", "WAY", "way/SMALL", "PIPE", "NONE"] {
+            assert!(!at(other).exists());
+        }
         let dir = Dir::open_ambient_dir(temporary.path(), cap_std::ambient_authority()).unwrap();
-        let found = |name: &str| is_local(&dir) && is_in_memory(&dir, Path::new(name));
-        assert_eq!(["sub/small", "empty", "full"].map(found), [is_local(&dir); 3]);
-        assert_eq!(["large", "link", "way/small", "pipe", "sub", ".", "none"].map(found), [false; 7]);
+        let found = |name: &str| read_cached(&dir, Path::new(name)).filter(|_| is_local(&dir));
+        let expected = ["text".to_owned(), String::new(), "x".repeat(16 << 10)];
+        let expected = expected.map(|text| is_local(&dir).then(|| text.into_bytes()));
+        assert_eq!(["sub/small", "empty", "full"].map(found), expected);
+        assert_eq!(["large", "link", "way/small", "pipe", "sub", ".", "none"].map(found), [const { None }; 7]);
+    }
+
+    /// Attack: a hard link with the other spelling in a directory of many names, which the check of the spelling lists. The control: the
+    /// file before it has the link.
+    #[test]
+    fn file_with_another_spelling_is_not_read_from_memory() {
+        let temporary = tempfile::tempdir().unwrap();
+        let at = |name: &str| temporary.path().join(name);
+        write(at("small"), "text").unwrap();
+        assert!(!at("SMALL").exists());
+        let dir = Dir::open_ambient_dir(temporary.path(), cap_std::ambient_authority()).unwrap();
+        let is_read = || is_local(&dir) && read_cached(&dir, Path::new("small")).is_some();
+        assert_eq!(is_read(), is_local(&dir));
+        std::fs::hard_link(at("small"), at("SMALL")).unwrap();
+        assert!(!is_read());
     }
 
     /// The control: files of the kernel, which are computed when they are read.

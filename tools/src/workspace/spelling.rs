@@ -12,29 +12,64 @@ use cap_std::fs::Dir;
 
 use super::{beneath, is_same_entry};
 
+/// Maximum number of names that are kept of all directories.
+const MAX_KEPT: usize = 1 << 20;
+
 /// The names in directories of a workspace, for many checks at the same time: each directory is listed once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Listings {
     /// Hashes, which take less memory than the names.
     names: RefCell<HashMap<PathBuf, HashSet<u64>>>,
     keys: RandomState,
+    /// Maximum number of names.
+    max: usize,
+}
+
+impl Default for Listings {
+    fn default() -> Self {
+        Self::with_limit(MAX_KEPT)
+    }
 }
 
 impl Listings {
+    fn with_limit(max: usize) -> Self {
+        Self { names: RefCell::default(), keys: RandomState::default(), max }
+    }
+
     /// Returns whether `dir` at `path` has an entry with exactly this name.
     fn has(&self, dir: &Dir, path: &Path, name: &str) -> io::Result<bool> {
         let hash = |name: &OsStr| self.keys.hash_one(name);
         let mut names = self.names.borrow_mut();
+        let room = self.max.saturating_sub(names.values().map(HashSet::len).sum());
         let listed = match names.entry(path.to_owned()) {
             Entry::Occupied(listed) => listed.into_mut(),
-            Entry::Vacant(new) => new.insert(dir.entries()?.flatten().map(|entry| hash(&entry.file_name())).collect()),
+            Entry::Vacant(new) => {
+                let listed: HashSet<u64> = dir
+                    .entries()?
+                    .flatten()
+                    .map(|entry| hash(&entry.file_name()))
+                    .take(room.saturating_add(1))
+                    .collect();
+                if listed.len() > room {
+                    let why = format!(
+                        "its directories have more than {} names, too many to check how they are spelled",
+                        self.max
+                    );
+                    return Err(io::Error::other(why));
+                }
+                new.insert(listed)
+            }
         };
         Ok(listed.contains(&hash(name.as_ref())))
     }
 }
 
-/// Returns the first part of `path`, an existing path without links, that has another spelling on disk.
-pub(super) fn misspelled_part<'a>(root: &Dir, path: &'a Path, listings: &Listings) -> io::Result<Option<&'a str>> {
+/// Returns the first part of `path`, an existing path without links, that has another spelling on disk. Without `listings`, keeps no names.
+pub(super) fn misspelled_part<'a>(
+    root: &Dir,
+    path: &'a Path,
+    listings: Option<&Listings>,
+) -> io::Result<Option<&'a str>> {
     let mut ways: Vec<&Path> = path.ancestors().filter(|way| way.file_name().is_some()).collect();
     ways.reverse();
     for way in ways {
@@ -44,7 +79,11 @@ pub(super) fn misspelled_part<'a>(root: &Dir, path: &'a Path, listings: &Listing
         // First the other name, which rarely exists.
         let is_same =
             |other: &str| entry(other).is_some_and(|other| entry(name).is_some_and(|one| is_same_entry(&one, &other)));
-        let is_listed = || listings.has(&dir, way.parent().unwrap_or(way), name);
+        let is_listed = || match listings {
+            Some(listings) => listings.has(&dir, way.parent().unwrap_or(way), name),
+            // Any number of calls may list a directory of any size at the same time.
+            None => Ok(dir.entries()?.flatten().any(|entry| entry.file_name() == name)),
+        };
         if is_misspelled(name, is_same, is_listed)? {
             return Ok(Some(name));
         }
@@ -94,23 +133,37 @@ mod tests {
         std::fs::hard_link(dir.path().join("Deep/a.txt"), dir.path().join("Deep/A.TXT")).unwrap();
         let root = Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).unwrap();
         for name in ["Deep", "Deep/a.txt", "Deep/A.TXT", "Deep/ä", "Deep/1"] {
-            assert_eq!(misspelled_part(&root, Path::new(name), &Listings::default()).unwrap(), None, "{name}");
+            assert_eq!(misspelled_part(&root, Path::new(name), None).unwrap(), None, "{name}");
         }
     }
 
-    /// A file may import thousands of others from a directory with many entries. The control: a new listing.
+    /// A file may import thousands of others from a directory with many entries. The control: checks that keep no names.
     #[test]
     fn directory_is_listed_once_for_many_names() {
         let dir = tempfile::tempdir().unwrap();
         let root = Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).unwrap();
-        let found = |name: &'static str, listings: &Listings| {
+        let found = |name: &'static str, listings: Option<&Listings>| {
             // As on a file system that ignores case, the name opens the same file in capitals.
             std::fs::write(dir.path().join(name), "").unwrap();
             std::fs::hard_link(dir.path().join(name), dir.path().join(name.to_uppercase())).unwrap();
             misspelled_part(&root, Path::new(name), listings).unwrap()
         };
         let listings = Listings::default();
-        assert_eq!(["a", "b"].map(|name| found(name, &listings)), [None, Some("b")]);
-        assert_eq!(found("c", &Listings::default()), None);
+        assert_eq!(["a", "b"].map(|name| found(name, Some(&listings))), [None, Some("b")]);
+        assert_eq!(["c", "d"].map(|name| found(name, None)), [None, None]);
+    }
+
+    /// Attack: calls that each keep the names of a directory of any size. The control: as many names as are kept.
+    #[test]
+    fn listing_of_too_many_names_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        std::fs::hard_link(dir.path().join("a"), dir.path().join("A")).unwrap();
+        let root = Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).unwrap();
+        let found = |max: usize| {
+            misspelled_part(&root, Path::new("a"), Some(&Listings::with_limit(max))).map_err(|error| error.to_string())
+        };
+        let why = "its directories have more than 1 names, too many to check how they are spelled".to_owned();
+        assert_eq!([found(2), found(1)], [Ok(None), Err(why)]);
     }
 }

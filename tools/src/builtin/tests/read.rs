@@ -137,7 +137,10 @@ fn small_file_in_memory_is_read_without_a_thread() {
     let is_immediate = |fixture: &ToolFixture, path: &str| {
         fixture.call("read", json!({"path": path})).now_or_never().is_some_and(|result| result.is_ok())
     };
-    assert_eq!(is_immediate(&fixture, "small"), fixture.workspace.is_in_memory(Path::new("small")));
+    // The system knows that a name is missing after it has searched for it.
+    assert!(!fixture.at("SMALL").exists());
+    let is_cached = fixture.workspace.read_cached(Path::new("small")).is_some();
+    assert_eq!(is_immediate(&fixture, "small"), is_cached);
     assert_eq!([is_immediate(&fixture, "large"), is_immediate(&limited, "small")], [false; 2]);
     drop((in_use, held));
 }
