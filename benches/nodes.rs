@@ -1,6 +1,6 @@
 //! Measures the cost of nodes: the same sessions on one, two and three nodes of one database, all on this machine.
 //!
-//! `cargo bench --bench nodes --features testing,postgres-tests` prints for each number of nodes how many sessions end
+//! `cargo bench --bench nodes --features testing,postgres` prints for each number of nodes how many sessions end
 //! in a second, how long a client waits until its session is open, and the processor time of one session in the nodes
 //! and in the database. Then it prints the processor time of a node without work. A session has three turns, a command
 //! and two children. `-- --quick` opens fewer sessions.

@@ -2,11 +2,8 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
-
-use serde_json::Value;
-
+#[path = "kill_drill/command.rs"]
+mod command;
 #[cfg(unix)]
 #[path = "kill_drill/compacted.rs"]
 mod compacted;
@@ -20,28 +17,7 @@ mod messages;
 #[path = "kill_drill/parked.rs"]
 mod parked;
 
-/// Seed of a drill, to repeat it.
-const SEED: &str = "SUBTEND_DRILL_SEED";
-
-/// Allows one drill at a time, because each keeps two cores busy.
-static DRILL_LOCK: Mutex<()> = Mutex::new(());
-
-fn call(args: &[&str]) -> Output {
-    let _one = DRILL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
-    command.arg("drill").args(args);
-    if let Ok(seed) = std::env::var(SEED) {
-        command.args(["--seed", &seed]);
-    }
-    command.output().expect("the drill starts")
-}
-
-fn drill(args: &[&str]) -> (Option<i32>, Value) {
-    let output = call(&[&["--json"], args].concat());
-    let report = serde_json::from_slice(&output.stdout);
-    let report = report.unwrap_or_else(|error| Value::String(format!("{error}: {output:?}")));
-    (output.status.code(), report)
-}
+use command::{call, drill};
 
 /// Twenty kills, on one store that is kept and on new stores, during runs and during recovery.
 #[test]
@@ -134,24 +110,4 @@ fn processes_without_a_guard_are_caught() {
 #[test]
 fn effect_before_its_intent_is_caught() {
     assert_caught("no-intent", &["unintended"]);
-}
-
-/// The same kills on shards of a PostgreSQL server that the drill starts.
-#[cfg(feature = "postgres-tests")]
-#[test]
-fn d1_kills_on_postgres_lose_and_repeat_nothing() {
-    let (code, report) = drill(&["--store", "postgres", "--kills", "12"]);
-    println!("{report}");
-    assert_eq!((code, &report["verdict"]), (Some(0), &"sound".into()), "{report:#}");
-    assert_eq!((&report["engine"], &report["violations"]), (&"postgres".into(), &0.into()), "{report:#}");
-    assert!(report["acknowledged"].as_u64() > Some(300), "the drill hit nothing: {report:#}");
-}
-
-/// The drill searches the rows, because there is no file to search.
-#[cfg(feature = "postgres-tests")]
-#[test]
-fn d1_text_kept_by_postgres_is_caught() {
-    let (code, report) = drill(&["--store", "postgres", "--kills", "60", "--sabotage", "no-erase"]);
-    assert_eq!((code, &report["verdict"]), (Some(0), &"caught".into()), "{report:#}");
-    assert!(report["kept_text"].as_u64() > Some(0), "{report:#}");
 }

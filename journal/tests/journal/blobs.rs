@@ -25,7 +25,6 @@ fn sizes(kind: Kind) -> (usize, usize) {
     let limit = match kind {
         Kind::Redb => 1 << 20,
         Kind::Sled => 48 << 10,
-        #[cfg(feature = "postgres-tests")]
         Kind::Postgres => kind.has_no_directory(),
     };
     (limit / 2, limit + 10)

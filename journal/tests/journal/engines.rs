@@ -13,7 +13,6 @@ pub(crate) enum Kind {
     Redb,
     Sled,
     /// A shard of a PostgreSQL server, one for each directory.
-    #[cfg(feature = "postgres-tests")]
     Postgres,
 }
 
@@ -25,23 +24,20 @@ impl Kind {
         match self {
             Self::Redb => "redb",
             Self::Sled => "sled",
-            #[cfg(feature = "postgres-tests")]
             Self::Postgres => "postgres",
         }
     }
 
     /// Returns the variable by which a child process finds the store.
     pub(crate) fn environment(self) -> Option<(&'static str, String)> {
-        #[cfg(feature = "postgres-tests")]
         if self == Self::Postgres {
-            use crate::postgres::server;
+            use crate::server;
             return Some((server::ADDRESS, server::shared().address()));
         }
         None
     }
 
     pub(crate) fn of(name: &str) -> Self {
-        #[cfg(feature = "postgres-tests")]
         if name == "postgres" {
             return Self::Postgres;
         }
@@ -49,9 +45,8 @@ impl Kind {
     }
 
     pub(crate) fn spec(self, dir: &Path) -> StoreSpec {
-        #[cfg(feature = "postgres-tests")]
         if self == Self::Postgres {
-            return crate::postgres::server::shard_of(dir);
+            return crate::server::shard_of(dir);
         }
         StoreSpec::parse(&format!("{}:{}", self.name(), dir.display())).unwrap()
     }
@@ -72,14 +67,12 @@ impl Kind {
         match self {
             Self::Redb => "redb-4",
             Self::Sled => "sled-0.34",
-            #[cfg(feature = "postgres-tests")]
             Self::Postgres => self.has_no_directory(),
         }
     }
 
     /// Opens only the engine of the store in `dir`, without lock, watermark and blobs.
     pub(crate) fn engine(self, dir: &Path) -> Box<dyn Engine> {
-        #[cfg(feature = "postgres-tests")]
         if let StoreSpec::Postgres(target) = self.spec(dir) {
             return Box::new(subtend_journal::postgres::Postgres::open(&target).unwrap());
         }
@@ -87,7 +80,6 @@ impl Kind {
         match self {
             Self::Redb => Box::new(Redb::open(&entry.join("journal.redb"), CACHE).unwrap()),
             Self::Sled => Box::new(sled::open(&entry, CACHE).unwrap()),
-            #[cfg(feature = "postgres-tests")]
             Self::Postgres => self.has_no_directory(),
         }
     }
@@ -98,7 +90,6 @@ impl Kind {
         match self {
             Self::Redb => Box::new(Redb::open_unsynced(&entry.join("journal.redb"), CACHE).unwrap()),
             Self::Sled => Box::new(sled::open_unsynced(&entry, CACHE).unwrap()),
-            #[cfg(feature = "postgres-tests")]
             Self::Postgres => self.has_no_directory(),
         }
     }
@@ -107,7 +98,6 @@ impl Kind {
         Box::new(Blobs::new(Arc::from(self.engine(dir)), dir.join("blobs")))
     }
 
-    #[cfg(feature = "postgres-tests")]
     pub(crate) fn has_no_directory(self) -> ! {
         panic!("a store of {} has no directory", self.name())
     }
@@ -133,8 +123,7 @@ macro_rules! for_each_engine {
     // The same case on a shard of a server.
     (and postgres: $($case:ident),* $(,)?) => {
         $crate::engines::for_each_engine!($($case),*);
-        #[cfg(feature = "postgres-tests")]
-        mod postgres { $crate::engines::for_each_engine!(@ Postgres $($case)*); }
+        with_server! { mod postgres { $crate::engines::for_each_engine!(@ Postgres $($case)*); } }
     };
     (@ $kind:ident $($case:ident)*) => { $(
         #[test]

@@ -172,7 +172,7 @@ async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
     }
 }
 
-async fn j10_session_with_an_obligation_is_not_erased(kind: Kind) {
+pub(crate) async fn j10_session_with_an_obligation_is_not_erased(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = kind.open(dir.path());
     let mut family = family(&journal, 10, true);
@@ -197,12 +197,6 @@ for_each_engine!(
     j10_kill_at_any_step_leaves_a_whole_store,
     j10_session_with_an_obligation_is_not_erased,
 );
-
-#[cfg(feature = "postgres-tests")]
-#[test]
-fn d1_compaction_in_postgres_keeps_obligations() {
-    crate::engines::run(j10_session_with_an_obligation_is_not_erased(Kind::Postgres));
-}
 
 /// The deletion of a tree is durable once that of its root is.
 #[tokio::test]

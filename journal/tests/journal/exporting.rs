@@ -12,14 +12,13 @@ pub(crate) fn memory() -> Journal {
 pub(crate) fn stores(dir: &Path) -> Vec<(&'static str, StoreSpec)> {
     let spec = |engine: &'static str| match engine {
         "memory" => StoreSpec::parse(engine).ok(),
-        #[cfg(feature = "postgres-tests")]
-        "postgres" => Some(crate::postgres::server::shard_of(dir)),
+        "postgres" => Some(crate::server::shard_of(dir)),
         _ => StoreSpec::parse(&format!("{engine}:{}", dir.join(engine).display())).ok(),
     };
-    #[cfg(not(feature = "postgres-tests"))]
-    let engines = ["memory", "redb", "sled"];
-    #[cfg(feature = "postgres-tests")]
-    let engines = ["memory", "redb", "sled", "postgres"];
+    let mut engines = vec!["memory", "redb", "sled"];
+    if crate::SERVER {
+        engines.push("postgres");
+    }
     engines.into_iter().filter_map(|engine| Some((engine, spec(engine)?))).collect()
 }
 

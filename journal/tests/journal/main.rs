@@ -1,6 +1,14 @@
-//! Tests of the journal: one suite for every engine, crashes, damage, and opening.
+//! Tests of the journal: one suite for every engine, crashes, damage, and opening. Those that need a server are target `postgres`.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "test code, also in helpers")]
+
+/// Whether tests may start a server.
+const SERVER: bool = false;
+
+/// Leaves out what needs a server.
+macro_rules! with_server {
+    ($($item:item)*) => {};
+}
 
 mod blobs;
 mod compacted;
@@ -19,12 +27,13 @@ mod medium;
 mod metadata;
 mod opening;
 mod poison;
-#[cfg(feature = "postgres-tests")]
-mod postgres;
 mod power;
 mod reading;
 mod refusals;
 mod remote;
 mod rolled_back;
 mod scene;
+#[expect(dead_code, reason = "only tests with a server need all of it")]
+#[path = "postgres/server.rs"]
+mod server;
 mod verifying;

@@ -50,7 +50,6 @@ fn write_unknown_format(kind: Kind, entry: &Path) {
             db.insert(b"mformat", seal_row(b"format", 2)).unwrap();
             db.flush().unwrap();
         }
-        #[cfg(feature = "postgres-tests")]
         Kind::Postgres => kind.has_no_directory(),
     }
 }
@@ -194,7 +193,6 @@ async fn store_killed_during_its_creation_is_created_again(kind: Kind) {
                 files::put(&making, left);
                 making
             }
-            #[cfg(feature = "postgres-tests")]
             Kind::Postgres => kind.has_no_directory(),
         };
         assert_eq!(kind.open(dir.path()).durable(), Lsn(0), "state {n}");

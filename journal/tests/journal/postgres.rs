@@ -11,11 +11,10 @@ mod power;
 mod proxy;
 mod schema;
 mod secrets;
-pub(crate) mod server;
 mod standby;
 mod weak;
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::scene::*;
 use subtend_journal::Poisoned;

@@ -4,10 +4,6 @@ pub(crate) use std::io::{BufReader, Cursor};
 pub(crate) use std::path::{Path, PathBuf};
 pub(crate) use std::process::{Command, Stdio};
 pub(crate) use std::sync::Arc;
-#[cfg(feature = "postgres")]
-pub(crate) use std::sync::Mutex;
-#[cfg(feature = "postgres")]
-pub(crate) use std::sync::atomic::Ordering;
 
 pub(crate) use serde_json::{Value, json};
 pub(crate) use subtend_journal::blobs::Blobs;

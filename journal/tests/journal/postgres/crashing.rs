@@ -1,11 +1,11 @@
 //! A server that is killed during commits of many writers, and restarts.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::scene::*;
 
 use super::journal;
-use super::server::Server;
+use crate::server::Server;
 
 /// Returns the number of crashes; set `SUBTEND_POSTGRES_CRASHES=N` for more.
 fn crash_count() -> u64 {

@@ -1,8 +1,8 @@
 //! Damaged rows, and a server that cannot write.
 
-use super::server::{Server, shared};
 use super::{create_session, journal, unused_shard};
 use crate::scene::*;
+use crate::server::{Server, shared};
 
 /// Flips one bit after `eighths` eighths of the value of a row in `log`.
 fn flip(shard: &str, lsn: u64, eighths: u64) {

@@ -3,11 +3,11 @@
 use subtend_journal::postgres::Postgres;
 use subtend_journal::{Compacted, OpenError, Options, ReadError, Scope, StoreSpec, audit, compact_store};
 
-use super::server::shared;
 use super::{journal, unused_shard};
 use crate::erasing::{SECRET, with_deleted_child};
 use crate::exporting::write;
 use crate::scene::{id, problems};
+use crate::server::shared;
 
 /// Returns the number of rows of a shard that contain a text, in all tables.
 fn count_rows_with(shard: &str, text: &str) -> String {
@@ -66,4 +66,9 @@ async fn d1_compaction_without_the_claim_removes_nothing() {
     assert!(refused.contains("was claimed by another process"), "{refused}");
     drop(old);
     assert_eq!(count_rows_with(&shard, SECRET), "1");
+}
+
+#[test]
+fn d1_compaction_in_postgres_keeps_obligations() {
+    crate::engines::run(crate::erasing::j10_session_with_an_obligation_is_not_erased(crate::engines::Kind::Postgres));
 }

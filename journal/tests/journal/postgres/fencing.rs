@@ -4,9 +4,9 @@ use subtend_journal::postgres::Postgres;
 use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store_to_read, open_store_with};
 use subtend_session::ids::Lsn;
 
-use super::server::shared;
 use super::{create_session, journal, unused_shard};
 use crate::scene::problems;
+use crate::server::shared;
 
 /// Claims the shard like a process on another machine that found its lock free.
 fn claim_elsewhere(shard: &str) {
@@ -67,7 +67,7 @@ async fn d2_engine_without_its_fence_is_noticed() {
 
 #[tokio::test]
 async fn d2_owner_reclaims_or_stops_after_a_lost_connection() {
-    let target = super::server::Server::start(&[]);
+    let target = crate::server::Server::start(&[]);
     let (server, target) = (&target, target.target("shard=cut"));
     let old = journal(&target);
     create_session(&old, 1).await.unwrap();

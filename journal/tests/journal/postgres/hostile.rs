@@ -7,10 +7,10 @@ use subtend_journal::postgres::{Postgres, ShardAddress};
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
-use super::server::{Server, target};
 use super::{create_session, journal};
 use crate::exporting::{memory, write};
 use crate::scene::*;
+use crate::server::{Server, target};
 
 /// A role without rights on the sessions makes an operator that fits the types of a statement better than those of the
 /// system. The control: a connection with the usual search path calls it.

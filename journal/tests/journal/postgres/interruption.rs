@@ -4,15 +4,16 @@
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Child;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use crate::scene::*;
 
-use super::server::{ADDRESS, Server, address, shard_at, shared, target};
 use super::{create_session, journal};
 use crate::crash;
 use crate::engines::Kind;
+use crate::server::{ADDRESS, Server, address, shard_at, shared, target};
 
 /// The point up to which a commit arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

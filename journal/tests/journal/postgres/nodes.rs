@@ -6,8 +6,8 @@ use crate::scene::*;
 use subtend_journal::postgres::Postgres;
 use subtend_journal::postgres::nodes::{NodeError, NodeLease, Placement, Registry};
 
-use super::server::{Server, target};
 use super::{create_session, journal};
+use crate::server::{Server, target};
 
 const LEASE: Duration = Duration::from_secs(15);
 

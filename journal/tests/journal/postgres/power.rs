@@ -12,8 +12,8 @@ use subtend_journal::open_store_with;
 
 use super::create_session;
 use super::interruption::complete;
-use super::server::Server;
 use crate::medium::Survivors;
+use crate::server::Server;
 
 const SETTINGS: [&str; 5] = [
     "checkpoint_timeout = 1h",

@@ -2,12 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crate::scene::*;
 
-use super::server::{self, Server, shared};
 use super::{create_session, journal, unused_shard};
+use crate::server::{self, Server, shared};
 
 /// The fault of the next commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

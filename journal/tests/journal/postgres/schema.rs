@@ -3,9 +3,9 @@
 use subtend_journal::OpenError;
 use subtend_journal::postgres::Postgres;
 
-use super::server::Server;
 use super::{create_session, journal};
 use crate::scene::problems;
+use crate::server::Server;
 
 #[tokio::test]
 async fn d7_concurrent_starts_migrate_once() {

@@ -4,8 +4,8 @@ use crate::scene::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use subtend_journal::postgres::Postgres;
 
-use super::server::{PASSWORD, Server, shared, target};
 use super::{create_session, unused_shard};
+use crate::server::{PASSWORD, Server, shared, target};
 
 fn hides(text: &str) {
     assert!(!text.contains("s3cret") && !text.contains("wr0ng"), "{text}");

@@ -3,9 +3,9 @@
 use subtend_journal::Poisoned;
 use subtend_session::ids::Lsn;
 
-use super::server::{PASSWORD, Server, target};
 use super::{create_session, journal};
 use crate::scene::problems;
+use crate::server::{PASSWORD, Server, target};
 
 /// The primary is lost between two records. The control: without the standby, nothing is acknowledged.
 #[tokio::test(flavor = "multi_thread")]

@@ -2,8 +2,8 @@
 
 use subtend_journal::postgres::Postgres;
 
-use super::server::{Server, shared};
 use super::{create_session, journal, unused_shard};
+use crate::server::{Server, shared};
 
 #[tokio::test]
 async fn d1_weak_setting_is_refused_by_name() {
