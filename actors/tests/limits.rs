@@ -386,6 +386,34 @@ async fn x13_restart_pauses_the_member_of_the_record() {
     shut(runtime).await;
 }
 
+/// After the restart the model of the parked run is not configured, so that another one answers in its place.
+#[tokio::test(start_paused = true)]
+async fn x13_park_of_a_removed_model_pauses_no_other() {
+    let memory = Memory::new();
+    let ((a, _), (b, _)) = (member("a", ModelFail::Rate, HOUR), member("b", ModelFail::Rate, Duration::ZERO));
+    let journal = reopen(&memory);
+    let models = builder(&journal).named_model("a", a).named_model("b", Arc::clone(&b)).default_model("b");
+    let runtime = models.start().await.expect("a runtime");
+    let options = OpenOptions { agent: "worker".into(), model: Some("a".into()), ..OpenOptions::default() };
+    let parked = runtime.open(options).expect("a session");
+    parked.send("go").await.expect("accepted");
+    seconds(5).await;
+    let parked = parked.id();
+    drop((runtime, journal));
+
+    let runtime = builder(&reopen(&memory)).named_model("b", b).default_model("b").start().await.expect("a runtime");
+    let begun = Instant::now();
+    seconds(1).await;
+    let free = started(&runtime, "go").await;
+    assert_eq!(outcome(&free).await, Outcome::Completed);
+    assert!(begun.elapsed() < Duration::from_secs(60), "the call waited: {:?}", begun.elapsed());
+    // The control: the run itself waits for its reset.
+    let parked = runtime.session(parked).expect("readable").expect("the session exists");
+    assert_eq!(outcome(&parked).await, Outcome::Completed);
+    assert!((3_590..=3_605).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    shut(runtime).await;
+}
+
 /// The provider of the compaction agent refuses calls for an hour: the run waits for it, and is compacted after the reset.
 #[tokio::test(start_paused = true)]
 async fn x13_compaction_at_a_limit_parks_its_run() {

@@ -56,6 +56,7 @@ mod limits;
 mod live_tools;
 mod messages;
 mod minions;
+mod missing_environments;
 mod models;
 mod money;
 mod offered;

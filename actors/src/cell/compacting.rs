@@ -38,6 +38,9 @@ impl Driver {
         if self.decide_owner_close() {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
+        if self.agents.unusable.is_some() {
+            self.renew_offer();
+        }
         let Some(plan) = compaction::plan(&self.state) else {
             return self.todo.next.push_back(failure_command((turn, attempt), None, "no old message can be hidden"));
         };

@@ -185,14 +185,14 @@ impl Driver {
     /// Parks the run until the reset of a provider's limit, and pauses the limit for all sessions, even after a restart
     /// of the host.
     /// The record names the pool's member. One of an earlier build names none: the last failed model's limit applies.
-    /// No member is paused if the turn names only its pool, or one that is no longer configured.
+    /// No member is paused if the turn names only its pool, or one that is not configured: the limit is not that of the
+    /// model that is called instead.
     fn wait_for_reset(&self, after_ms: u64) {
         let Some(until) = self.state.run.as_ref().and_then(|run| run.limit_reset_at()) else { return };
         let Some(turn) = self.state.turn() else { return };
         let (calls, models) = (&self.cells.calls, &self.agents.models.models);
         let picked = models.pick(turn.awaits.as_ref().unwrap_or(&turn.model));
-        let is_gone = turn.awaits.is_some() && picked.is_fallback;
-        let is_known = !picked.pool && !is_gone;
+        let is_known = !picked.pool && !picked.is_fallback;
         let limit = ParkedRuns::limit_of(&*picked.member.model);
         if is_known && !picked.member.model.quotas().is_empty() {
             calls.throttles.pause(&limit, after_ms);

@@ -28,6 +28,9 @@ impl SessionHandle {
         });
         let created = created.ok_or_else(|| unreadable("it has no creation record".to_owned()))?;
         let agents = self.sessions.environments.of_root(self.root);
+        if let Some(why) = &agents.unusable {
+            return Err(SendError::BadInput(why.to_string()));
+        }
         let found = agents.catalog.get(name).filter(|manifest| manifest.pickable());
         let manifest = found.ok_or_else(|| {
             let pickable: Vec<&str> = agents.catalog.pickable().map(|manifest| &*manifest.name).collect();

@@ -21,6 +21,10 @@ pub(crate) struct NewService {
 impl NewService {
     /// Returns the creation record of the service `what` for the session of `state`.
     pub(crate) fn of(agents: &Agents, state: &State, what: ServiceKind) -> Result<Self, ControlError> {
+        if let Some(why) = &agents.unusable {
+            // Otherwise each request would store a session that can never answer.
+            return Err(ControlError::Refused(why.to_string()));
+        }
         let (mut created, _) = agents.branch_spec(state, Some(&what.agent().into()), BranchKind::Service)?;
         // A custom agent for the service gets no tools.
         (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());

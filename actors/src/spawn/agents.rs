@@ -76,9 +76,10 @@ impl Agents {
     /// Returns the agents of a workspace whose environment cannot be loaded: they offer nothing, and report the reason.
     pub(crate) fn unusable(&self, workspace_name: Text, why: &str) -> Self {
         Self {
-            catalog: Arc::clone(&self.catalog),
+            // An agent of another environment would start children with its prompt and model.
+            catalog: Arc::default(),
             tools: Registry::builder().build(),
-            models: Arc::clone(&self.models),
+            models: Arc::new(ModelSet::unusable(why)),
             default_model: self.default_model.clone(),
             servers: Vec::new(),
             workspace: Arc::clone(&self.workspace),
