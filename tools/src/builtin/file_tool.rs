@@ -47,7 +47,7 @@ pub(crate) trait Builtin: Send + Sync + 'static {
 
     fn path(args: &Self::Args) -> &str;
 
-    /// Performs a short call in the caller's task. Must not block; returns `None` if the call would. `path` is as for `run`.
+    /// Performs a short call in the caller's task. Must be short and not block; else returns `None`. `path` is as for `run`.
     fn run_at_once(_args: &Self::Args, _path: &str, _job: &Job) -> Option<Result<ToolOutput, ToolError>> {
         None
     }
@@ -199,6 +199,8 @@ impl<B: Builtin> Tool for FileTool<B> {
             // After the permit of the registry, so that one workspace does not reserve the memory of all.
             let reserved = WALKS.reserve(B::WALK_BYTES, &call.cancel).await?;
             if let Some(done) = B::run_at_once(&args, &path, &job) {
+                // Many such calls in a row must not keep the runtime from its connections.
+                tokio::task::yield_now().await;
                 return done;
             }
             let work = tokio::task::spawn_blocking(move || {

@@ -12,9 +12,13 @@ pub(super) fn is_local(dir: &Dir) -> bool {
     rustix::fs::fstatfs(dir).is_ok_and(|found| LOCAL.contains(&i128::from(found.f_type)))
 }
 
+/// Maximum number of parts of a path. Each is checked from the root, on a thread that serves all sessions.
+#[cfg(target_os = "linux")]
+const MAX_PARTS: usize = 8;
+
 /// Returns the content of the small regular file at `path`, if the system has the path and the content in its caches, so that nothing blocks.
-/// `path` must be normalized, and `root` local. Also `None` if a part of the path is a link or has another spelling: both take longer to
-/// check.
+/// `path` must be normalized, and `root` local. Also `None` if the path is deep, or a part of it is a link or has another spelling: these
+/// take longer to check.
 #[cfg(target_os = "linux")]
 pub(super) fn read_cached(root: &Dir, path: &Path) -> Option<Vec<u8>> {
     use std::io::IoSliceMut;
@@ -23,6 +27,9 @@ pub(super) fn read_cached(root: &Dir, path: &Path) -> Option<Vec<u8>> {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
     const MAX_BYTES: usize = 16 << 10;
+    if path.components().nth(MAX_PARTS).is_some() {
+        return None;
+    }
     let open = |path: &Path, flags: OFlags| {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
         openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
@@ -63,7 +70,7 @@ pub(super) fn read_cached(_: &Dir, _: &Path) -> Option<Vec<u8>> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::fs::{create_dir, write};
+    use std::fs::{create_dir, create_dir_all, write};
 
     use super::*;
 
@@ -106,6 +113,28 @@ mod tests {
         assert_eq!(is_read(), is_local(&dir));
         std::fs::hard_link(at("small"), at("SMALL")).unwrap();
         assert!(!is_read());
+    }
+
+    /// Attack: a file in deep directories, whose parts take a long time to check. The control: one part less.
+    #[test]
+    fn file_in_deep_directories_is_not_read_from_memory() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path_of = |parts: usize| [&*"d/".repeat(parts - 1), "f"].concat();
+        let at = |path: &str| temporary.path().join(path);
+        create_dir_all(at(&path_of(MAX_PARTS + 1)).parent().unwrap()).unwrap();
+        let dir = Dir::open_ambient_dir(temporary.path(), cap_std::ambient_authority()).unwrap();
+        let is_read = |parts: usize| {
+            let path = path_of(parts);
+            write(at(&path), "text").unwrap();
+            for way in Path::new(&path)
+                .ancestors()
+                .filter_map(|way| Some(way.with_file_name(way.file_name()?.to_ascii_uppercase())))
+            {
+                assert!(!temporary.path().join(way).exists());
+            }
+            is_local(&dir) && read_cached(&dir, Path::new(&path)).is_some()
+        };
+        assert_eq!([MAX_PARTS, MAX_PARTS + 1].map(is_read), [is_local(&dir), false]);
     }
 
     /// The control: files of the kernel, which are computed when they are read.
