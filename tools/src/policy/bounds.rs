@@ -101,40 +101,57 @@ impl HostPolicy {
     /// # Errors
     /// [`ProtectError`] if the workspace lies in such a path, the name of the path cannot be part of a rule, or its links cannot be followed.
     pub fn denied_host_paths(workspace: &Path, paths: &[PathBuf]) -> Result<RuleSet, ProtectError> {
-        let workspace = resolve_links(workspace);
-        let (mut rules, mut links) = (Vec::new(), BTreeSet::new());
-        for path in paths {
-            let found = links_and_target(path).map_err(|closed| ProtectError::Closed { path: path.clone(), closed })?;
-            links.extend(found.iter().filter_map(|path| rule_path(&workspace, path)));
-            let path = resolve_links(path);
-            if workspace.starts_with(&path) {
-                return Err(ProtectError::WorkspaceInside { workspace, path });
-            }
-            let Ok(below) = path.strip_prefix(&workspace) else { continue };
-            let Some(below) = below.to_str().filter(|below| !below.contains(['\\', '*'])) else {
-                return Err(ProtectError::Inexpressible { path });
-            };
-            rules.push(Rule { action: "fs.*".into(), resource: below.into(), verdict: Verdict::Deny });
-        }
-        let rule = |link: String| Rule { action: WRITE.into(), resource: link.into(), verdict: Verdict::Deny };
-        rules.extend(links.into_iter().map(rule));
-        Ok(RuleSet { default: Verdict::Allow, rules })
+        let host = |path: &PathBuf| (path.clone(), links_and_target(path), resolve_links(path));
+        denied(&resolve_links(workspace), paths.iter().map(host))
     }
-}
 
-impl HostPolicy {
     /// Denies tools access to temporary files of this user's hosts in `workspace`, such as the `HOME` of a command of another session: a
     /// file there could name a program that git starts. The runtime adds these rules to the bounds of each environment.
     ///
     /// # Errors
     /// As [`HostPolicy::denied_host_paths`].
     pub fn denied_temporary_files(workspace: &Path) -> Result<RuleSet, ProtectError> {
-        // A link is never used, and another user may have made it lead to the workspace.
-        let mut paths: Vec<PathBuf> = crate::temporary::dir().into_iter().filter(|dir| !dir.is_symlink()).collect();
+        let mut paths: Vec<PathBuf> = crate::temporary::dir().into_iter().collect();
         // A guard resolves a relative path from the workspace, the host from its own directory.
         paths.extend(paths.first().filter(|dir| dir.is_relative()).map(|dir| workspace.join(dir)));
-        Self::denied_host_paths(workspace, &paths)
+        denied(&resolve_links(workspace), paths.iter().map(|path| temporary(path)))
     }
+}
+
+/// A path of the host, the links that lead to it or the directory that hides them, and the path after they are resolved.
+type HostPath = (PathBuf, Result<Vec<PathBuf>, PathBuf>, PathBuf);
+
+/// Returns the directory for temporary files without following a link in its place: a link is never used, and another user may have made it
+/// lead to the workspace. Its name counts, because the directory may replace it while sessions are open.
+fn temporary(path: &Path) -> HostPath {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (parent, name) = (path.parent().unwrap_or(&path), path.file_name().unwrap_or_default());
+    let links = links_and_target(parent).map(|mut found| {
+        found.pop();
+        found
+    });
+    let resolved = resolve_links(parent).join(name);
+    (path, links, resolved)
+}
+
+/// Returns rules that deny `paths` in the canonical `workspace`, and writes to the links that lead to them.
+fn denied(workspace: &Path, paths: impl Iterator<Item = HostPath>) -> Result<RuleSet, ProtectError> {
+    let (mut rules, mut links) = (Vec::new(), BTreeSet::new());
+    for (path, found, resolved) in paths {
+        let found = found.map_err(|closed| ProtectError::Closed { path, closed })?;
+        links.extend(found.iter().filter_map(|path| rule_path(workspace, path)));
+        if workspace.starts_with(&resolved) {
+            return Err(ProtectError::WorkspaceInside { workspace: workspace.to_owned(), path: resolved });
+        }
+        let Ok(below) = resolved.strip_prefix(workspace) else { continue };
+        let Some(below) = below.to_str().filter(|below| !below.contains(['\\', '*'])) else {
+            return Err(ProtectError::Inexpressible { path: resolved });
+        };
+        rules.push(Rule { action: "fs.*".into(), resource: below.into(), verdict: Verdict::Deny });
+    }
+    let rule = |link: String| Rule { action: WRITE.into(), resource: link.into(), verdict: Verdict::Deny };
+    rules.extend(links.into_iter().map(rule));
+    Ok(RuleSet { default: Verdict::Allow, rules })
 }
 
 /// Returns the authority for commands: `authority` without the rules of [`HostPolicy::protected_files`] for paths that do not exist.
@@ -315,6 +332,32 @@ mod tests {
         }
         let odd = HostPolicy::denied_host_paths(&workspace, &[workspace.join("a*b")]);
         assert!(matches!(odd, Err(ProtectError::Inexpressible { .. })));
+    }
+
+    /// Attack: a link in place of the temporary files while a session starts, which is gone later. The control: what the link leads to.
+    #[test]
+    #[cfg(unix)]
+    fn link_in_place_of_temporary_files_keeps_its_name_denied() {
+        let dir = tempfile::tempdir().unwrap();
+        let workspace = dir.path().join("w");
+        std::fs::create_dir_all(workspace.join("real/project")).unwrap();
+        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, workspace.join(name)).unwrap();
+        link("real", "tmp");
+        let path = workspace.join("tmp/own");
+        let found = || denied(&resolve_links(&workspace), std::iter::once(temporary(&path))).unwrap();
+        let missing = found();
+        let seen = ["real/own", "real/own/a/.gitconfig", "tmp", "real", "real/project", "src"];
+        let (deny, allow) = (Verdict::Deny, Verdict::Allow);
+        // Links to nothing, to a directory, around the workspace, and in a circle.
+        for target in ["nowhere", "project", "../..", "own"] {
+            link(target, "real/own");
+            let rules = found();
+            let verdicts = |action: &str| seen.map(|path| verdict(&rules, action, path));
+            assert_eq!(verdicts("fs.read"), [deny, deny, allow, allow, allow, allow], "{target}");
+            assert_eq!(verdicts("fs.write"), [deny, deny, deny, allow, allow, allow], "{target}");
+            assert_eq!(rules, missing);
+            std::fs::remove_file(workspace.join("real/own")).unwrap();
+        }
     }
 
     /// A command may close a directory of its user before a host starts, and open it afterwards. The control: the same directory, opened.
