@@ -73,9 +73,9 @@ impl Provider {
         variable: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Self, ProviderError> {
         let name: Text = target.to_string().into();
-        let elsewhere = target.address.as_ref().map(address::Address::host);
+        let elsewhere = target.address.as_ref().map(|address| address.server(target.protocol));
         let provider = match elsewhere {
-            Some(host) => format!("{}@{host}", target.protocol),
+            Some(server) => format!("{}@{server}", target.protocol),
             None => target.protocol.as_str().to_owned(),
         };
         let quotas = [format!("{provider}/{}", target.model).into(), provider.into()];

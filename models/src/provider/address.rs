@@ -2,6 +2,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use reqwest::Url;
+use subtend_session::ids::Hash;
 
 use super::protocol::Protocol;
 
@@ -81,8 +82,19 @@ impl Address {
         format!("{}://{}", self.0.scheme(), self.host())
     }
 
-    /// Returns host and port, for quotas.
-    pub(super) fn host(&self) -> String {
+    /// Returns the name of the server for quotas of `protocol`. Addresses with different ports or paths are different
+    /// servers: one must not pause calls of another. A path is hashed, because it may contain a key.
+    pub(super) fn server(&self, protocol: Protocol) -> String {
+        let port = if self.0.scheme() == "http" && self.0.port().is_none() { ":80" } else { "" };
+        let (host, base) = (self.host(), self.base(protocol));
+        let path = base.strip_prefix(&self.origin()).unwrap_or(&base).trim_matches('/');
+        match path == protocol.version().unwrap_or_default() {
+            true => format!("{host}{port}"),
+            false => format!("{host}{port}#{}", Hash::of(path.as_bytes())),
+        }
+    }
+
+    fn host(&self) -> String {
         let host = self.0.host_str().unwrap_or_default();
         self.0.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn build(spec: &str, base_url: Option<&str>, variables: &[(&str, &str)]) -> Result<Provider, String> {
@@ -43,6 +45,26 @@ fn calls_count_by_model_provider_and_server() {
         quotas("openai/a/b:c", Some("http://127.0.0.1:8080/v1")),
         ["openai@127.0.0.1:8080/a/b:c".into(), Text::from("openai@127.0.0.1:8080")]
     );
+}
+
+/// A server pauses the calls of its quota. The control: writings of one address have one quota.
+#[test]
+fn servers_of_one_host_name_have_their_own_quotas() {
+    let quotas = |spec: &str, url: &str| build(spec, Some(url), &[]).unwrap().quotas().to_vec();
+    let urls =
+        ["http://h", "https://h", "https://h:8443", "https://h/a/v1", "https://h/b/v1", "https://h/v2", "https://h/A"];
+    let all: BTreeSet<Text> = urls.iter().flat_map(|url| quotas("openai/m", url)).collect();
+    assert_eq!(all.len(), 2 * urls.len(), "{all:?}");
+    for same in [
+        ["https://h", "https://h/v1/"],
+        ["https://h/a", "https://h/a/v1/chat/completions"],
+        ["http://h", "http://h:80/v1"],
+    ] {
+        assert_eq!(quotas("openai/m", same[0]), quotas("openai/m", same[1]), "{same:?}");
+    }
+    assert_eq!(quotas("ollama/m", "http://h:1/api"), ["ollama@h:1/m".into(), Text::from("ollama@h:1")]);
+    // A path may have a key, which clients would see in the names of quotas.
+    assert!(!quotas("openai/m", "https://h/secret/v1").iter().any(|quota| quota.contains("secret")));
 }
 
 #[test]
