@@ -11,7 +11,6 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use subtend_session::ids::{SessionId, Short};
-use subtend_tools::escape::harmless;
 
 use crate::host::Host;
 use crate::problem::Problem;
@@ -214,48 +213,45 @@ pub(crate) fn refusal(uri: &Uri, headers: &HeaderMap, problem: impl FnOnce() -> 
         .then(|| if is_part_request(headers) { part_response(&problem()) } else { Refusal(problem()).into_response() })
 }
 
+/// Renders a view with the names of invisible and direction-changing characters, as in the terminal: `<U+202E>`.
 fn html(view: &impl Template) -> Result<Html<String>, Refusal> {
-    render_unchanged(view).map(|Html(html)| Html(show_invisible(html)))
+    render_page(view, true)
 }
 
 /// Renders a view without replacing characters, because its form fields are sent back unchanged.
 fn render_unchanged(view: &impl Template) -> Result<Html<String>, Refusal> {
-    let html = view.render().map_err(|error| {
-        tracing::error!(%error, "a view cannot be rendered");
-        Refusal(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a fault in the page: the log has more"))
-    })?;
-    if html.len() > bounds::MAX_HTML_BYTES {
-        let (bytes, most) = (html.len(), bounds::MAX_HTML_BYTES);
-        let why =
-            format!("the view has {bytes} bytes of HTML, the limit is {most}: read it over the API, page by page");
-        return Err(Refusal(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why)));
-    }
-    Ok(Html(html))
+    render_page(view, false)
 }
 
-/// Replaces invisible and direction-changing characters with their names, as in the terminal: `<U+202E>`.
-fn show_invisible(html: String) -> String {
-    let named = harmless(&html);
-    if named == html {
-        return html;
+fn render_page(view: &impl Template, names_invisible: bool) -> Result<Html<String>, Refusal> {
+    let most = bounds::MAX_HTML_BYTES;
+    match bounds::render(view, most, names_invisible) {
+        Ok(Some(html)) => Ok(Html(html)),
+        Ok(None) => {
+            let why = format!("the view has more than {most} bytes of HTML: read it over the API, page by page");
+            Err(Refusal(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why)))
+        }
+        Err(error) => {
+            tracing::error!(%error, "a view cannot be rendered");
+            let why = "a fault in the page: the log has more";
+            Err(Refusal(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", why)))
+        }
     }
-    // Texts are already escaped, so only inserted names begin with `<U+`.
-    let mut parts = named.split("<U+");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |html, part| html + "&lt;U+" + &part.replacen('>', "&gt;", 1))
 }
 
 /// Renders a fragment, or a notice if it has too much HTML. If the template fails, logs that and returns nothing.
 fn render_fragment(view: &impl Template) -> String {
-    let bounded = |html: String| match html.len() {
-        bytes if bytes > bounds::MAX_HTML_BYTES => {
-            format!("<p class=\"small dim\">This part has {bytes} bytes of HTML: read it over the API.</p>")
-        }
-        _ => show_invisible(html),
-    };
-    view.render().map(bounded).unwrap_or_else(|error| {
+    let most = bounds::MAX_HTML_BYTES;
+    render_within(view, most).unwrap_or_else(|| {
+        format!("<p class=\"small dim\">This part has more than {most} bytes of HTML: read it over the API.</p>")
+    })
+}
+
+/// Renders a fragment; `None` if it has more than `most` bytes. If the template fails, logs that and returns nothing.
+fn render_within(view: &impl Template, most: usize) -> Option<String> {
+    bounds::render(view, most, true).unwrap_or_else(|error| {
         tracing::error!(%error, "a fragment cannot be rendered");
-        String::new()
+        Some(String::new())
     })
 }
 

@@ -17,6 +17,9 @@ use subtend_journal::memory::Memory;
 use subtend_journal::redb::Redb;
 use subtend_models::closure::fn_model;
 use subtend_models::model::Answer;
+use subtend_session::ids::Text;
+use subtend_session::limits::Limits;
+use subtend_session::record::ToolCall;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::Mutex;
 use tower::ServiceExt as _;
@@ -178,5 +181,33 @@ async fn views_of_a_tree_hold_the_texts_of_one_session() {
     println!("at most {peaks:?} bytes on the heap");
     assert_eq!(peaks.map(|peak| peak > TEXT && peak < CHILDREN * TEXT / 2), [true; 2], "{peaks:?}");
     drop((router, top));
+    host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
+}
+
+/// The attack: an answer whose calls have far more text than an entry shows. The control: the notice in place of the entry.
+#[tokio::test]
+async fn calls_that_no_entry_shows_are_not_built() {
+    const CALLS: usize = 600;
+    const TEXT: usize = 60_000;
+    let _alone = ALONE.lock().await;
+    let journal = Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("a journal");
+    let args = Text::from("<".repeat(TEXT));
+    let model = fn_model("calls", move |request, _| {
+        let call = ToolCall { provider_id: "c".into(), tool: "read".into(), args: args.clone() };
+        let is_first = request.messages.len() == 1;
+        async move { Ok(if is_first { Answer::of_calls(None, vec![call; CALLS]) } else { Answer::of_text("Hello.") }) }
+    });
+    let options = Options { titles: false, summaries: false, ..Options::default() };
+    let limits = Limits { argument_bytes: 1 << 30, calls_per_answer: 1_000, ..Limits::default() };
+    let runtime = Runtime::builder().journal(journal).options(options).limits(limits).model(Arc::new(model));
+    let host = Host::new(runtime.start().await.expect("a runtime"), HostOptions::default());
+    let session = host.runtime().open(OpenOptions::agent("general")).expect("a session");
+    let receipt = session.send("Good morning.").await.expect("accepted");
+    session.run(receipt.run).ended().await.expect("an end");
+    let router = host.router();
+    let peak = peak(&router, &format!("/s/{}", session.id())).await;
+    println!("at most {peak} bytes on the heap");
+    assert!(peak < CALLS * TEXT / 2, "{peak} bytes");
+    drop((router, session));
     host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
 }

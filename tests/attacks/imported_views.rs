@@ -346,8 +346,8 @@ fn texts_that_children_share_are_in_a_transcript_once() {
     assert_eq!((own.system, own.system_of, task.as_deref()), (Some(prompt), None, Some("find the cause")));
 }
 
-/// An entry showed the difference of a `write` of 8 million lines, and the whole name of a model, before it was found to be too long. The
-/// controls: the other call of the answer is shown, and a shorter name.
+/// An entry showed the difference of a `write` of 8 million lines, and views the whole name of a model, before it was found to be too
+/// long. The controls: the other call of the answer is shown, and a shorter name.
 #[test]
 fn page_shows_no_endless_difference_or_name() {
     let user = User::new();
@@ -356,15 +356,55 @@ fn page_shows_no_endless_difference_or_name() {
         let args = json!({"path": "a", "content": "line\n".repeat(lines)}).to_string();
         records[6]["turn_answered"]["calls"][ix]["args"] = json!(args);
     }
-    records[5]["turn_started"]["model"] = json!("m".repeat(2 << 20));
+    let model = "m".repeat(4_000);
+    records[5]["turn_started"]["model"] = json!(model);
+    let usage = json!({"in": 1, "out": 1});
+    let discarded = json!({"turn": 1, "attempt": 1, "error": "rate", "again_ms": 0, "usage": usage, "queued_ms": 5});
+    let again = json!({"run": 1, "turn": 1, "attempt": 2, "prompt": "plain", "model": model});
+    records.splice(6..6, [json!({"attempt_discarded": discarded}), json!({"turn_started": again})]);
+    records[8]["turn_answered"]["attempt"] = json!(2);
     records.push(ended());
     let file = user.workspace().join("long.jsonl");
     std::fs::write(&file, forged(export_of(&[(id(0), records)]))).expect("written");
     user.succeeds(&["import", file.to_str().expect("a path")]);
     let serving = serve(&user, &user.script_named("hello", "Hello."));
-    let page = serving.unix(&format!("GET /s/{}", id(0)), "").body;
+    let [page, timeline, usage] =
+        ["", "/timeline", "/usage"].map(|view| serving.unix(&format!("GET /s/{}{view}", id(0)), "").body);
     serving.host.stops();
     assert_eq!(page.matches("<span class=\"ins\">+line</span>").count(), 3, "{} bytes", page.len());
     assert!(page.contains("bytes more: the API has them]") && !page.contains("this entry has"), "{} bytes", page.len());
-    assert!(page.contains(&"m".repeat(100)) && !page.contains(&"m".repeat(200)), "{} bytes", page.len());
+    for view in [&page, &timeline, &usage] {
+        assert!(view.contains(&"m".repeat(100)) && !view.contains(&"m".repeat(200)), "{} bytes", view.len());
+    }
+    assert!(timeline.contains("<title>wait for a permit of m"), "{timeline}");
+}
+
+/// Views copied these names for each attempt and call. The control: names of the largest size, with a character that a provider may write.
+#[test]
+fn import_refuses_endless_names_of_models_and_tools() {
+    type Named<'a> = &'a dyn Fn(&mut Vec<Value>, Value);
+    let discarded = |records: &mut Vec<Value>, field: &str, name: Value| {
+        let mut of = json!({"turn": 1, "attempt": 1, "error": "rate"});
+        of[field] = name;
+        records.truncate(6);
+        records.push(json!({"attempt_discarded": of}));
+    };
+    let fields: [(&str, Named<'_>); 5] = [
+        ("model", &|records, name| records[5]["turn_started"]["model"] = name),
+        ("model", &|records, name| records[6]["turn_answered"]["model"] = name),
+        ("tool", &|records, name| records[6]["turn_answered"]["calls"][0]["tool"] = name),
+        ("model", &|records, name| discarded(records, "model", name)),
+        ("model", &|records, name| discarded(records, "awaits", name)),
+    ];
+    for (at, (what, set)) in fields.into_iter().enumerate() {
+        let named = |bytes: usize| {
+            let mut records = answered(0, &["read"]);
+            set(&mut records, json!("m\u{1b}".repeat(bytes / 2)));
+            imported(&[(id(0), records)]).map(drop)
+        };
+        let refused = named(4_098).expect_err(what);
+        assert!(refused.contains(&format!("the {what} ")), "{at}: {refused}");
+        assert!(refused.contains("has 4098 bytes, the limit is 4096"), "{at}: {refused}");
+        assert_eq!(named(4_096), Ok(()), "the control: {at}");
+    }
 }

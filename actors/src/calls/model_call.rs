@@ -11,6 +11,7 @@ use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
 use subtend_models::models::Member;
 use subtend_session::ids::Text;
 use subtend_session::limits::{Limits, MAX_CALLS_PER_ANSWER};
+use subtend_session::names::check_length;
 use subtend_session::outcome::ModelFail;
 use subtend_session::usage::Usage;
 use subtend_session::values::{ValueCount, max_argument_values};
@@ -37,7 +38,7 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     match made {
         Ok(answering) => Box::pin(async move {
             match AssertUnwindSafe(answering).catch_unwind().await {
-                Ok(Ok(answer)) => bound_calls(answer, max_calls),
+                Ok(Ok(answer)) => bound_answer(answer, max_calls),
                 Ok(Err(error)) => ModelOutcome::Error(error),
                 Err(panic) => ModelOutcome::Panic(panic_text(&*panic)),
             }
@@ -46,7 +47,7 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     }
 }
 
-fn bound_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
+fn bound_answer(answer: Answer, max_calls: u32) -> ModelOutcome {
     let calls = answer.calls.len();
     // Counted before the arguments are parsed, because parsing allocates a tree for them.
     let values: usize = answer.calls.iter().map(|call| ValueCount::default().add(call.args.as_bytes())).sum();
@@ -55,10 +56,18 @@ fn bound_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
         format!("the answer has {calls} calls; the limit is {max_calls}")
     } else if values > max_values {
         format!("the arguments of the answer have {values} JSON values; the limit is {max_values}")
+    } else if let Err(why) = check_names(&answer) {
+        why
     } else {
         return ModelOutcome::Answer(answer);
     };
     ModelOutcome::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
+}
+
+/// Checks the names in an answer by the limit of imports, since they are recorded as they are.
+fn check_names(answer: &Answer) -> Result<(), String> {
+    answer.model.iter().try_for_each(|model| check_length("model", model))?;
+    answer.calls.iter().try_for_each(|call| check_length("tool", &call.tool))
 }
 
 /// The progress of a spawned call, which its task reads after the call has ended or was dropped.

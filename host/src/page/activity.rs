@@ -50,7 +50,7 @@ impl OpenWork {
         } else if let Record::ContinueAsked(request) = record {
             self.calls.entry(request.call).and_modify(|call| call.child = true);
         } else if let Record::AskOpened { call, action, resource, .. } = record {
-            let ask = format!("{action} {resource}");
+            let ask = words::line(&format!("{action} {resource}"));
             self.calls.entry(*call).and_modify(|call| call.ask = Some(ask));
         } else if let Record::AskAnswered { call, .. } = record {
             self.calls.entry(*call).and_modify(|call| call.ask = None);

@@ -8,7 +8,7 @@ use subtend_session::ids::{SessionId, Text};
 use subtend_tools::escape::exact;
 
 use super::live::{self, Changes, Fragment, Swap};
-use super::{PageFrame, Refusal, bounds, diff, entries, html, render_fragment, words};
+use super::{PageFrame, Refusal, bounds, diff, entries, html, render_fragment, render_within, words};
 use crate::api::approvals::{self, OpenApproval};
 use crate::host::Host;
 use crate::problem::Problem;
@@ -122,9 +122,8 @@ fn card(open: &OpenApproval) -> String {
     let fits = bytes <= bounds::MAX_MESSAGE_BYTES && of.plan.as_ref().is_none_or(is_whole);
     let args = fits.then(|| entries::pretty(&of.args));
     let args = args.filter(|args| args.len() <= bounds::MAX_ENTRY_BYTES);
-    let whole = args.map(|args| render_fragment(&Ask::new(open, Some(&args))));
-    let fits = whole.filter(|html| html.len() <= bounds::MAX_ENTRY_BYTES);
-    fits.unwrap_or_else(|| render_fragment(&Ask::new(open, None)))
+    let whole = args.and_then(|args| render_within(&Ask::new(open, Some(&args)), bounds::MAX_ENTRY_BYTES));
+    whole.unwrap_or_else(|| render_fragment(&Ask::new(open, None)))
 }
 
 impl Ask {

@@ -8,7 +8,7 @@ use similar::{ChangeTag, TextDiff};
 use subtend_session::values::parse_recorded;
 use subtend_tools::escape::exact;
 
-use super::{bounds, render_fragment};
+use super::{bounds, render_fragment, render_within};
 
 const CONTEXT_LINES: usize = 3;
 
@@ -52,8 +52,7 @@ pub(super) fn of_call(tool: &str, args: &str) -> Option<String> {
         (None, None, Some(content)) => (String::new(), content),
         _ => return None,
     };
-    let html = render_fragment(&Diff { path: exact(&args.path), lines: lines(&old, &new) });
-    (html.len() <= bounds::MAX_ENTRY_BYTES).then_some(html)
+    render_within(&Diff { path: exact(&args.path), lines: lines(&old, &new) }, bounds::MAX_ENTRY_BYTES)
 }
 
 pub(super) struct ShownPatch {

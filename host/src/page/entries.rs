@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use askama::Template;
-use subtend_actors::transcript::{CallEntry, CallOutcome, Entry, NestedTranscript, ShownEntry, Transcript};
+use subtend_actors::transcript::{CallEntry, CallOutcome, Entry, NestedTranscript, OwnedEnd, ShownEntry, Transcript};
 use subtend_actors::{Alternatives, Runtime};
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{RunNo, Seq, SessionId};
@@ -14,7 +14,7 @@ use subtend_session::values::parse_recorded;
 
 use super::minion::MinionWork;
 use super::words::{self, StateLabel};
-use super::{activity, bounds, diff, markdown, render_fragment};
+use super::{activity, bounds, diff, markdown, render_fragment, render_within};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
@@ -119,13 +119,8 @@ pub(super) fn newest<'a>(
         }
         Item { id, html: rendered(view, of.header.id, shown.record) }
     };
-    let mut bytes = 0_usize;
-    let fits = |item: &Item| {
-        bytes = bytes.saturating_add(item.html.len());
-        bytes <= bounds::MAX_ENTRIES_BYTES
-    };
-    let mut items: Vec<Item> = shown.iter().rev().take(most).map(item).take_while(fits).collect();
-    items.reverse();
+    let newest = shown.iter().rev().take(most).map(item);
+    let items = bounds::newest_within(newest, bounds::MAX_ENTRIES_BYTES, |item| item.html.len());
     NewestItems { earlier: shown.len().saturating_sub(items.len()), items }
 }
 
@@ -172,7 +167,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
         Entry::Notice { ends } => EntryView {
             class: "notice",
             head: "results of children".to_owned(),
-            ends: ends.iter().map(self::end).collect(),
+            ends: self::ends(ends),
             ..EntryView::default()
         },
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, at_ms } => {
@@ -300,7 +295,11 @@ fn outcome_text(outcome: &Outcome) -> String {
     words::clip(&crate::cause::describe_outcome(outcome), 300)
 }
 
-fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
+fn ends(ends: &[OwnedEnd]) -> Vec<EndView> {
+    bounds::build_parts(ends.iter().map(end), |end| end.text.len())
+}
+
+fn end(of: &OwnedEnd) -> EndView {
     EndView {
         child: of.child,
         short: of.child.short().to_string(),
@@ -326,7 +325,19 @@ fn calls(runtime: &Runtime, calls: &[CallEntry]) -> Vec<CallView> {
         let view = call(runtime, of);
         CallView { diff: view.diff.filter(&mut fits), ..view }
     };
-    calls.iter().map(call).collect()
+    bounds::build_parts(calls.iter().map(call), CallView::text_bytes)
+}
+
+impl CallView {
+    /// Returns a lower bound of the text that the call shows.
+    fn text_bytes(&self) -> usize {
+        let input = self.diff.as_ref().unwrap_or(&self.args).len();
+        let result = self.result.as_ref().map_or(0, String::len);
+        let warnings = self.warnings.iter().map(String::len).sum::<usize>();
+        let ends = self.ends.iter().map(|end| end.text.len()).sum::<usize>();
+        let minion = self.minion.as_ref().map_or(0, MinionWork::text_bytes);
+        [self.line.len(), input, result, warnings, ends, minion].into_iter().fold(0, usize::saturating_add)
+    }
 }
 
 fn call(runtime: &Runtime, of: &CallEntry) -> CallView {
@@ -341,7 +352,7 @@ fn call(runtime: &Runtime, of: &CallEntry) -> CallView {
             let state = ends
                 .first()
                 .map_or(StateLabel { word: "done", class: "good" }, |end| StateLabel::of_outcome(&end.outcome));
-            (state, None, ends.iter().map(self::end).collect())
+            (state, None, self::ends(ends))
         }
     };
     CallView {
@@ -353,7 +364,7 @@ fn call(runtime: &Runtime, of: &CallEntry) -> CallView {
         child: of.child,
         child_short: of.child.map(|child| child.short().to_string()).unwrap_or_default(),
         receiver: of.receiver.map(|id| Link { id, text: id.short().to_string() }),
-        warnings: of.warnings.iter().map(|warning| clip(warning)).collect(),
+        warnings: bounds::build_parts(of.warnings.iter().map(|warning| clip(warning)), String::len),
         open: of.asks,
         state,
         result,
@@ -407,12 +418,11 @@ fn message(text: &str) -> String {
 
 /// Renders an entry, or a notice if it has too much HTML.
 fn rendered(mut view: EntryView, session: SessionId, record: Seq) -> String {
-    let html = render_fragment(&view);
-    if html.len() <= bounds::MAX_ENTRY_BYTES {
+    if let Some(html) = render_within(&view, bounds::MAX_ENTRY_BYTES) {
         return html;
     }
     (view.markdown, view.calls, view.ends) = (None, Vec::new(), Vec::new());
-    view.text = Some(bounds::entry_left_out(session, record, html.len()));
+    view.text = Some(bounds::entry_left_out(session, record));
     render_fragment(&view)
 }
 

@@ -4,7 +4,7 @@ use subtend_actors::transcript::{Block, Group, Minion};
 use subtend_session::ids::CallId;
 
 use super::entries::{clip, pretty};
-use super::{markdown, words};
+use super::{bounds, markdown, words};
 
 /// The work of a minion that a call started.
 pub(super) struct MinionWork {
@@ -32,13 +32,32 @@ impl MinionWork {
             returned: of.minion_used_return_tool,
             ended: of.has_ended,
             turns: words::count(of.activity.turns, "turn"),
-            steps: of.activity.groups.iter().flat_map(steps).collect(),
-            json: serde_json::to_string_pretty(of).unwrap_or_default(),
+            steps: bounds::build_parts(of.activity.groups.iter().flat_map(steps), |step| step.text.len()),
+            json: json(of),
         }
+    }
+
+    /// Returns a lower bound of the text that the minion shows.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.steps.iter().map(|step| step.text.len()).fold(self.json.len(), usize::saturating_add)
     }
 }
 
-fn steps(group: &Group) -> Vec<ActivityStep> {
+/// Returns the work as JSON, or a notice if its texts alone are too long for an entry.
+fn json(of: &Minion) -> String {
+    let text = |block: &Block| match block {
+        Block::Text { text } => text.len(),
+        Block::ToolUse { args, .. } => args.len(),
+        Block::ToolResult { content, .. } => content.len(),
+    };
+    let blocks = of.activity.groups.iter().flat_map(|group| &group.blocks).map(text);
+    match blocks.fold(0, usize::saturating_add) {
+        bytes if bytes > bounds::MAX_ENTRY_BYTES => format!("[{bytes} bytes of texts: the API has them]"),
+        _ => serde_json::to_string_pretty(of).unwrap_or_default(),
+    }
+}
+
+fn steps(group: &Group) -> impl Iterator<Item = ActivityStep> {
     let step = |block: &Block| match block {
         Block::Text { text } => ActivityStep { name: "said".to_owned(), text: clip(text) },
         Block::ToolUse { tool, args, .. } => {
@@ -48,7 +67,7 @@ fn steps(group: &Group) -> Vec<ActivityStep> {
             ActivityStep { name: if *error { "error" } else { "result" }.to_owned(), text: clip(content) }
         }
     };
-    group.blocks.iter().map(step).collect()
+    group.blocks.iter().map(step)
 }
 
 #[cfg(test)]

@@ -157,10 +157,10 @@ impl ReplayFrame {
                     who: "system prompt".to_owned(),
                     text: escape_text(&system.unwrap_or_default()),
                 });
-                let seen: Vec<_> = context.messages.iter().map(replay_message).collect();
-                let sizes = seen.iter().map(|message| message.text.len());
-                left_out = seen.len().saturating_sub(bounds::count_newest(sizes, usize::MAX, MAX_CONTEXT_BYTES));
-                messages.extend(seen.into_iter().skip(left_out));
+                let newest = context.messages.iter().rev().map(replay_message);
+                let newest = bounds::newest_within(newest, MAX_CONTEXT_BYTES, |message| message.text.len());
+                left_out = context.messages.len().saturating_sub(newest.len());
+                messages.extend(newest);
             }
             rows.push(ReplayRow {
                 id: *session,

@@ -8,7 +8,7 @@ use axum::response::Html;
 use subtend_actors::Runtime;
 use subtend_actors::history::History;
 use subtend_journal::{Journal, ReadError, Stored};
-use subtend_session::ids::{CallId, Seq, SessionId};
+use subtend_session::ids::{CallId, Seq, SessionId, Text};
 use subtend_session::index::Head;
 use subtend_session::record::{Carrier, Record};
 
@@ -63,7 +63,7 @@ struct Spans {
     model: Option<Span>,
     calls: BTreeMap<CallId, Span>,
     asks: BTreeMap<CallId, Span>,
-    tools: BTreeMap<CallId, String>,
+    tools: BTreeMap<CallId, Text>,
     /// Time at which an attempt was discarded, and the delay before the next attempt.
     retry: (i64, u64),
 }
@@ -88,7 +88,7 @@ impl Spans {
         let Some(call) = self.model.take() else { return };
         let called = call.from.saturating_add_unsigned(queued_ms).min(at);
         if queued_ms > 0 {
-            let label = format!("wait for a permit of {}", call.label);
+            let label = words::line(&format!("wait for a permit of {}", call.label));
             self.done.push(Span { kind: BarKind::Permit, from: call.from, to: Some(called), label });
         }
         self.end(Some(Span { from: called, ..call }), at);
@@ -108,7 +108,7 @@ impl Spans {
             Record::TurnStarted { model, turn, .. } => {
                 // The batch that discards an attempt also starts the next one, so both records have the same time.
                 let delay = if self.retry.0 == at { self.retry.1 } else { 0 };
-                let call = span(BarKind::Model, format!("{model}, turn {turn}"));
+                let call = span(BarKind::Model, format!("{}, turn {turn}", words::line(model)));
                 self.model = Some(Span { from: at.saturating_add_unsigned(delay), ..call });
             }
             Record::AttemptDiscarded(discarded) => {
@@ -118,11 +118,10 @@ impl Spans {
             Record::TurnAnswered(answered) => {
                 self.end_model(at, answered.queued_ms);
                 let calls = (0_u32..).zip(&answered.calls);
-                self.tools =
-                    calls.map(|(ix, call)| (CallId { turn: answered.turn, ix }, call.tool.to_string())).collect();
+                self.tools = calls.map(|(ix, call)| (CallId { turn: answered.turn, ix }, call.tool.clone())).collect();
             }
             Record::CallStarted { call, kind, .. } if kind.is_local() => {
-                let tool = self.tools.get(call).cloned().unwrap_or_default();
+                let tool = self.tools.get(call).map(|tool| words::line(tool)).unwrap_or_default();
                 self.calls.insert(*call, span(BarKind::Tool, tool));
             }
             Record::CallFinished(finished) => self.end_call(finished.call, at),

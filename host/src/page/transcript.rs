@@ -217,7 +217,7 @@ impl ConversationHead {
                 || (run.is_none() && matches!(state.class, "bad" | "odd")),
             state,
             closed: head.closed,
-            summary: transcript.header.summary.as_ref().map(ToString::to_string),
+            summary: transcript.header.summary.as_ref().map(|summary| entries::clip(summary)),
             compacted: last_revision(&records).filter(|_| transcript.entries.iter().any(|shown| shown.compacted)),
         })
     }

@@ -55,7 +55,7 @@ impl UsageTally {
             let Some(usage) = usage else { continue };
             self.calls.push((stored.at_ms, usage));
             self.agents.entry(agent.to_string()).or_default().add(&usage);
-            self.models.entry(model.to_string()).or_default().add(&usage);
+            self.models.entry(words::line(&model)).or_default().add(&usage);
             self.sessions.entry(id).or_insert_with(|| (name.to_owned(), Usage::default())).1.add(&usage);
             self.whole.add(&usage);
         }

@@ -211,7 +211,7 @@ async fn entry_of_too_much_html_is_a_notice() {
     let id = open_and_finish(&app, &"<".repeat(1_000_000)).await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     assert!(page.len() < 100_000, "{}", page.len());
-    let notices = page.matches("bytes of HTML, the limit is 1048576: GET /v1/sessions/").count();
+    let notices = page.matches("[this entry has more than 1048576 bytes of HTML: GET /v1/sessions/").count();
     assert_eq!(notices, 2, "{page}");
     let short = open_and_finish(&app, "<").await;
     assert!(!get(&app, &format!("/s/{short}")).await.body.contains("bytes of HTML"));

@@ -3,7 +3,7 @@
 use subtend_session::authority::Authority;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::limits::MAX_DEPTH;
-use subtend_session::names::{self, check_agent, check_line, check_tools, start};
+use subtend_session::names::{self, check_agent, check_length, check_line, check_tools, start};
 use subtend_session::place::OnRestart;
 use subtend_session::record::{AskVerdict, Park, Record, SessionCreated, ToolCall};
 use subtend_session::usage::Usage;
@@ -70,7 +70,16 @@ fn check_record(record: &Record, session: SessionId) -> Result<(), InvalidField>
     if let Record::TitleSet(set) = record {
         return check_line("title", &set.title);
     }
+    if let Record::TurnStarted { model, .. } = record {
+        return check_length("model", model);
+    }
+    if let Record::AttemptDiscarded(discarded) = record {
+        let models = [&discarded.model, &discarded.awaits];
+        return models.into_iter().flatten().try_for_each(|model| check_length("model", model));
+    }
     if let Record::TurnAnswered(answered) = record {
+        answered.model.iter().try_for_each(|model| check_length("model", model))?;
+        answered.calls.iter().try_for_each(|call| check_length("tool", &call.tool))?;
         check_arguments(&answered.calls)?;
         return check_usage(&answered.usage);
     }

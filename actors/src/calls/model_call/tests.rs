@@ -10,13 +10,30 @@ fn answer(calls: usize, args: &str) -> Answer {
 #[test]
 fn wide_answer_has_room_for_the_arguments_of_each_call() {
     let args = r#"{"subagent_type":"worker","prompt":"one","background":true}"#;
-    let accepted = bound_calls(answer(100_000, args), 100_000);
+    let accepted = bound_answer(answer(100_000, args), 100_000);
     assert!(matches!(accepted, ModelOutcome::Answer(answer) if answer.calls.len() == 100_000));
 }
 
 #[test]
 fn values_of_few_calls_are_limited() {
     let args = format!("[{}0]", "0,".repeat(20_000));
-    let ModelOutcome::Error(error) = bound_calls(answer(5, &args), 1_024) else { panic!("it was accepted") };
+    let ModelOutcome::Error(error) = bound_answer(answer(5, &args), 1_024) else { panic!("it was accepted") };
     assert_eq!(error.message, "the arguments of the answer have 100010 JSON values; the limit is 100000");
+}
+
+/// The control: names of the largest size that an import takes.
+#[test]
+fn names_in_an_answer_are_limited_as_in_imports() {
+    let name = |bytes: usize| subtend_session::ids::Text::from("n".repeat(bytes));
+    let of = |tool: usize, model: usize| {
+        let mut answer = answer(1, "{}");
+        (answer.calls[0].tool, answer.model) = (name(tool), Some(name(model)));
+        match bound_answer(answer, 1) {
+            ModelOutcome::Error(error) => error.message.to_string(),
+            ModelOutcome::Answer(_) | ModelOutcome::Panic(_) => String::new(),
+        }
+    };
+    assert_eq!(of(4_096, 4_096), "");
+    assert!(of(4_097, 1).ends_with("has 4097 bytes, the limit is 4096"));
+    assert!(of(1, 4_097).ends_with("has 4097 bytes, the limit is 4096"));
 }
