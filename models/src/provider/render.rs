@@ -16,7 +16,7 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::settings::{Effort, Settings};
 use subtend_session::values::parse_recorded;
 
-use self::turns::OrderedTurns;
+use self::turns::{MAX_REQUEST_VALUES, OrderedTurns};
 use super::client::Client;
 use super::fault::Fault;
 use super::protocol::Protocol;
@@ -55,7 +55,12 @@ pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
         })?),
         None => None,
     };
-    let OrderedTurns { turns, is_unsigned } = turns::of(&request.messages, notice::form(protocol, request));
+    let Some(OrderedTurns { turns, is_unsigned }) = turns::of(&request.messages, notice::form(protocol, request))
+    else {
+        let text =
+            format!("the messages and calls of the conversation have more than {MAX_REQUEST_VALUES} JSON values");
+        return Err(Fault::new(ModelFail::ContextOverflow, text));
+    };
     let outgoing = Outgoing {
         model: &client.model,
         session: request.session,

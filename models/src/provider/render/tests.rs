@@ -4,10 +4,11 @@ use std::time::Duration;
 use subtend_session::ids::{AttemptNo, CallId, Seq, SessionId, Text, TurnNo};
 use subtend_session::record::{Prompt, ToolCall};
 use subtend_session::settings::Settings;
+use subtend_session::values::ValueCount;
 use tokio::time::Instant;
 
 use super::notice::{Form, TOOL};
-use super::turns::{Call, Outcome, Turn};
+use super::turns::{CALL_VALUES, Call, MESSAGE_VALUES, Outcome, Turn};
 use super::*;
 use crate::provider::target::Target;
 
@@ -59,7 +60,7 @@ fn result_turn(id: &str, text: &str) -> (Call, Turn) {
 }
 
 fn turns(messages: &[Message]) -> Vec<Turn> {
-    turns::of(messages, Form::Call).turns
+    turns::of(messages, Form::Call).unwrap().turns
 }
 
 #[test]
@@ -102,13 +103,13 @@ fn call_ids_are_made_unique_and_valid() {
     );
 }
 
-/// Maximum time of rendering in a test. A quadratic one takes at least three times as long.
+/// Maximum time of rendering in a test. A quadratic one takes at least twice as long.
 const LINEAR: Duration = Duration::from_secs(3);
 
 /// A server takes the ids that would be generated next. The control: without such ids.
 #[test]
 fn ids_taken_in_advance_do_not_slow_rendering() {
-    const CALLS: usize = 10_000;
+    const CALLS: usize = 8_900;
     let render = |taken: &dyn Fn(usize) -> String| {
         let ids = (0..2 * CALLS).map(|n| if n < CALLS { taken(n) } else { String::new() });
         let calls: Vec<ToolCall> = ids.map(|id| tool_call(&id, "{}")).collect();
@@ -127,8 +128,8 @@ fn ids_taken_in_advance_do_not_slow_rendering() {
 /// Merging copied the earlier answers each time.
 #[test]
 fn many_consecutive_answers_are_merged_in_linear_time() {
-    const ANSWERS: usize = 50_000;
-    let part = "x".repeat(200);
+    const ANSWERS: usize = 25_000;
+    let part = "x".repeat(800);
     let merged = assistant_turn(Some(&vec![part.as_str(); ANSWERS].join("\n\n")), &[]);
     let messages: Vec<Message> = [user("go")].into_iter().chain(vec![answer(Some(&part), &[]); ANSWERS]).collect();
     let begun = Instant::now();
@@ -371,7 +372,7 @@ fn reasoning_above_the_request_limit_is_left_out() {
     let conversation = |answers: usize| {
         let answer = || reasoning_message(None, kept.to_text(), &[tool_call("", "{}")]);
         let messages: Vec<Message> = (0..answers).flat_map(|_| [user("go"), answer()]).collect();
-        turns::of(&messages, Form::Text)
+        turns::of(&messages, Form::Text).unwrap()
     };
     let is_kept = |turn: &Turn| match turn {
         Turn::Assistant { kept, .. } => Some(kept.is_some()),
@@ -401,7 +402,7 @@ fn rendering_moves_arguments_and_reasoning() {
     };
     let address = |value: Option<&Value>| value.and_then(Value::as_str).map(str::as_ptr);
     let rendered = |body: fn(&Outgoing<'_>, Vec<Turn>) -> Map<String, Value>, paths: [&str; 2]| {
-        let turns = turns::of(&messages, Form::Text).turns;
+        let turns = turns::of(&messages, Form::Text).unwrap().turns;
         let Some(Turn::Assistant { kept: Some(StoredReasoning::Anthropic { blocks }), calls, .. }) = turns.get(1)
         else {
             panic!("no answer: {turns:?}")
@@ -416,6 +417,65 @@ fn rendering_moves_arguments_and_reasoning() {
     rendered(anthropic::body, paths);
     rendered(gemini::body, ["/contents/1/parts/0/functionCall/args/a/0", ""]);
     rendered(ollama::body, ["/messages/1/tool_calls/0/function/arguments/a/0", ""]);
+}
+
+/// Makes the messages of one step of a conversation, from the reasoning of its answer and the number of the step.
+type Step = fn(Option<&Text>, usize) -> Vec<Message>;
+
+/// Returns a call of a tool of its own, because each called tool is listed if no tools are offered.
+fn distinct_call(ix: usize) -> ToolCall {
+    ToolCall { tool: format!("t{ix}").into(), ..tool_call("", "5") }
+}
+
+/// A call of a few bytes becomes several objects, and a conversation may have a million of them. The control: the largest conversations.
+#[test]
+fn conversation_of_too_many_values_is_refused() {
+    let text = "the messages and calls of the conversation have more than 500000 JSON values";
+    let steps: [(Step, usize, &[&str]); 5] = [
+        (|_, _| vec![user("x")], MESSAGE_VALUES, &[]),
+        (|kept, _| vec![user("x"), reasoning_message(Some("x"), kept.cloned(), &[])], 2 * MESSAGE_VALUES, &[]),
+        (
+            |kept, ix| vec![reasoning_message(Some("x"), kept.cloned(), &[distinct_call(ix)]), result(0, "x")],
+            MESSAGE_VALUES + CALL_VALUES,
+            &[],
+        ),
+        (
+            |_, ix| vec![answer(None, &(0..1_000).map(|n| distinct_call(1_000 * ix + n)).collect::<Vec<_>>())],
+            MESSAGE_VALUES + 1_000 * CALL_VALUES,
+            &[],
+        ),
+        // Notices are calls if tools are offered.
+        (|_, _| vec![user("x"), notice("x")], 2 * MESSAGE_VALUES + CALL_VALUES, &["read"]),
+    ];
+    for protocol in Protocol::ALL {
+        let kept = match protocol {
+            Protocol::Anthropic | Protocol::OpenAiResponses | Protocol::Ollama => None,
+            Protocol::OpenAi => Some(StoredReasoning::OpenAi { text: "hm".into() }),
+            Protocol::Gemini => Some(StoredReasoning::Gemini { text: Some("s".into()), calls: vec![Some("t".into())] }),
+        };
+        let kept = kept.and_then(|kept| kept.to_text());
+        for (kind, (step, values, tools)) in steps.into_iter().enumerate() {
+            let rendered = |steps: usize| {
+                let messages = (0..steps).flat_map(|ix| step(kept.as_ref(), ix)).collect();
+                body(&client(protocol, None), &request(messages, tools)).map_err(|fault| (fault.kind, fault.text))
+            };
+            let most = MAX_REQUEST_VALUES / values;
+            let written = ValueCount::default().add(rendered(most).unwrap().to_string().as_bytes());
+            assert!(written <= MAX_REQUEST_VALUES, "{protocol} {kind}: {written}");
+            assert_eq!(rendered(most + 1), Err((ModelFail::ContextOverflow, text.to_owned())), "{protocol} {kind}");
+        }
+    }
+}
+
+/// The journal has one value for a piece, and a request has an object. The control: the first pieces are sent.
+#[test]
+fn encrypted_reasoning_is_counted_as_it_is_rendered() {
+    let kept = StoredReasoning::OpenAiResponses { encrypted: vec!["ab".into(); 4_096] }.to_text();
+    let messages = (0..100).flat_map(|_| [user("x"), reasoning_message(Some("x"), kept.clone(), &[])]).collect();
+    let body = body(&client(Protocol::OpenAiResponses, None), &request(messages, &[])).unwrap().to_string();
+    let values = ValueCount::default().add(body.as_bytes());
+    assert!(values <= MAX_REQUEST_VALUES, "{values}");
+    assert_eq!(body.matches("encrypted_content").count(), 13 * 4_096);
 }
 
 /// Rendering takes a multiple of the text's memory, and a control character takes six bytes. The control: a conversation within the limit.

@@ -19,8 +19,14 @@ const EMPTY: &str = "(empty)";
 const NO_RESULT: &str = "(there is no result)";
 const OPENING: &str = "(The conversation continues.)";
 const CONTINUE: &str = "Continue.";
-/// Maximum number of JSON values in the arguments and the reasoning of all answers of a request.
-const MAX_REQUEST_VALUES: usize = 5 * MAX_VALUES;
+/// Maximum number of JSON values in the arguments and the reasoning of a request, and in all other parts of its messages.
+pub(super) const MAX_REQUEST_VALUES: usize = 5 * MAX_VALUES;
+/// Values that a message adds to a request, in the protocol with most: also a message for the results of its calls.
+pub(super) const MESSAGE_VALUES: usize = 18;
+/// Values that a call adds, without its arguments, but with its result, and with its tool if no tools are offered.
+pub(super) const CALL_VALUES: usize = 28;
+/// Values that a piece of encrypted reasoning adds. The journal has it as one value.
+const ENCRYPTED_VALUES: usize = 8;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Turn {
@@ -57,8 +63,8 @@ pub(super) struct OrderedTurns {
     pub(super) is_unsigned: bool,
 }
 
-/// Converts `messages`, with notices in `form`.
-pub(super) fn of(messages: &[Message], form: Form) -> OrderedTurns {
+/// Converts `messages`, with notices in `form`. Returns `None` if they would have too many values, even without arguments and reasoning.
+pub(super) fn of(messages: &[Message], form: Form) -> Option<OrderedTurns> {
     let mut order = TurnOrder::default();
     for message in messages {
         match message {
@@ -72,6 +78,9 @@ pub(super) fn of(messages: &[Message], form: Form) -> OrderedTurns {
                 Form::Text => order.user(text),
             },
         }
+        if order.items > MAX_REQUEST_VALUES {
+            return None;
+        }
     }
     order.close();
     match order.turns.last() {
@@ -79,7 +88,7 @@ pub(super) fn of(messages: &[Message], form: Form) -> OrderedTurns {
         Some(Turn::Assistant { .. }) => order.user(CONTINUE),
         None => order.user(EMPTY),
     }
-    OrderedTurns { turns: order.turns, is_unsigned: order.is_unsigned }
+    Some(OrderedTurns { turns: order.turns, is_unsigned: order.is_unsigned })
 }
 
 /// Returns the names of all called tools, in order.
@@ -109,7 +118,10 @@ struct TurnOrder {
     ids: BTreeSet<String>,
     /// Number of the next generated id. It never decreases: a server that takes ids in advance would make the search quadratic.
     next_id: usize,
+    /// Number of rendered values in arguments and reasoning.
     values: usize,
+    /// Number of all other rendered values.
+    items: usize,
     is_unsigned: bool,
 }
 
@@ -131,6 +143,7 @@ impl TurnOrder {
         if text.trim().is_empty() {
             return;
         }
+        self.count_message(0);
         match self.turns.last_mut() {
             Some(Turn::User(texts)) => texts.push(text.to_owned()),
             Some(Turn::Assistant { .. } | Turn::Results(_)) | None => {
@@ -147,6 +160,7 @@ impl TurnOrder {
         if text.is_none() && tool_calls.is_empty() {
             return;
         }
+        self.count_message(tool_calls.len());
         let calls: Vec<Call> = tool_calls
             .iter()
             .map(|tool_call| Call {
@@ -174,6 +188,11 @@ impl TurnOrder {
         }
     }
 
+    fn count_message(&mut self, calls: usize) {
+        let values = calls.saturating_mul(CALL_VALUES).saturating_add(MESSAGE_VALUES);
+        self.items = self.items.saturating_add(values);
+    }
+
     /// Counts the values of a JSON text. Returns whether the limit of a request permits to parse it. Each later request counts the same.
     fn may_parse(&mut self, json: &str) -> bool {
         self.values = self.values.saturating_add(ValueCount::default().add(json.as_bytes()));
@@ -182,7 +201,14 @@ impl TurnOrder {
 
     /// Returns the reasoning of an answer. It is left out above the limit of a request.
     fn reasoning(&mut self, reasoning: &str) -> Option<StoredReasoning> {
-        self.may_parse(reasoning).then(|| StoredReasoning::of_text(reasoning)).flatten()
+        let kept = self.may_parse(reasoning).then(|| StoredReasoning::of_text(reasoning)).flatten()?;
+        let added = match &kept {
+            StoredReasoning::OpenAiResponses { encrypted } => encrypted.len().saturating_mul(ENCRYPTED_VALUES),
+            // Blocks are rendered as they are stored. The message and its calls count the others.
+            StoredReasoning::Anthropic { .. } | StoredReasoning::OpenAi { .. } | StoredReasoning::Gemini { .. } => 0,
+        };
+        self.values = self.values.saturating_add(added);
+        (self.values <= MAX_REQUEST_VALUES).then_some(kept)
     }
 
     /// Returns arguments as an object, as providers require. Other values are wrapped in an object. Arguments above the limit of a request are
@@ -210,6 +236,7 @@ impl TurnOrder {
         if self.turns.is_empty() || text.trim().is_empty() {
             return self.user(text);
         }
+        self.count_message(1);
         let call = Call { id: self.id(""), name: TOOL.into(), args: json!({}) };
         self.open = vec![OpenCall::of(&call, Some((text.to_owned(), false)))];
         match self.turns.last_mut() {
