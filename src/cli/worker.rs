@@ -8,7 +8,7 @@ use subtend_tools::commands::Commands;
 use subtend_tools::escape::on_one_line;
 use subtend_tools::guard::Guard;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -289,7 +289,8 @@ impl ToolWorker {
         call: &LeasedCall,
         mut until: Instant,
     ) -> Option<(WorkerResult, Instant)> {
-        let wait = Duration::from_millis(call.lease_ms / 3).clamp(RETRY_DELAY, MAX_HOLD);
+        let wait_for = |lease_ms: u64| Duration::from_millis(lease_ms / 3).clamp(RETRY_DELAY, MAX_HOLD);
+        let mut wait = wait_for(call.lease_ms);
         loop {
             let (sent, progress) = (Instant::now(), program.progress());
             let renewal = self.host.renew(&call.token, progress.as_deref(), wait);
@@ -313,9 +314,11 @@ impl ToolWorker {
                 }
                 Ok(renewed) => {
                     until = sent.checked_add(Duration::from_millis(renewed.lease_ms)).unwrap_or(until);
+                    // The next lease may be shorter than the first one.
+                    wait = wait.min(wait_for(renewed.lease_ms));
                     // Wait: a host that responds at once, without holding the request, would cause a busy loop.
-                    let pause = wait.saturating_sub(sent.elapsed());
-                    if let Ok(ended) = timeout(pause, program.wait_for_end(call.max_bytes)).await {
+                    let next = until.min(sent + wait);
+                    if let Ok(ended) = timeout_at(next, program.wait_for_end(call.max_bytes)).await {
                         return Some((ended, until));
                     }
                 }

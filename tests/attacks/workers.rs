@@ -361,6 +361,42 @@ fn program_is_killed_when_its_lease_ends_in_a_flood() {
     }
 }
 
+/// A host that renews a lease for a shorter time must not leave the program running for a third of the first lease. The
+/// control: the program runs until that renewal.
+#[cfg(target_os = "linux")]
+#[test]
+fn program_is_killed_when_a_renewal_shortens_its_lease() {
+    let (renewed, renewals) = mpsc::channel();
+    let user = User::new();
+    let pid = user.workspace().join("pid");
+    let started = pid.clone();
+    let (leased, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let address = impostor(move |line| {
+        if line.contains("/take") {
+            let lease = LEASED.replace("\"lease_ms\":2000", "\"lease_ms\":90000");
+            return (leased.fetch_add(1, Ordering::Relaxed) == 0).then_some(lease);
+        }
+        match count.fetch_add(1, Ordering::Relaxed) {
+            0 => Some(r#"{"lease_ms":90000,"stop":false}"#.to_owned()),
+            1 => {
+                let process = eventually("the program did not start", || std::fs::read_to_string(&started).ok());
+                renewed.send(process).expect("the test waits");
+                Some(r#"{"lease_ms":500,"stop":false}"#.to_owned())
+            }
+            _ => None,
+        }
+    });
+    let worker =
+        start_worker(&user, &address, &format!("pay=echo $$ > {0}.new; mv {0}.new {0}; sleep 300", pid.display()));
+    let process = Path::new("/proc").join(renewals.recv().expect("a renewal").trim());
+    let shortened = Instant::now();
+    eventually("the program was not killed", || (!process.exists()).then_some(()));
+    assert!(shortened.elapsed() < Duration::from_secs(15), "{:?}", shortened.elapsed());
+    worker.signal("INT");
+    worker.signal("TERM");
+    worker.done();
+}
+
 /// Sixteen megabytes of small JSON values would take a gigabyte as a tree. The control: a call with few values starts.
 #[test]
 fn worker_limits_json_values_before_parsing() {
