@@ -8,5 +8,6 @@ pub(crate) mod ended;
 pub(crate) mod environment_key;
 pub(crate) mod error;
 pub mod options;
+pub(crate) mod owned_runs;
 pub(crate) mod panic;
 pub(crate) mod queue_entry;

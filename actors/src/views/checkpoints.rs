@@ -12,6 +12,7 @@ use subtend_session::record::Record;
 use subtend_tools::checkpoint::{Checkpoint, CheckpointError, Checkpoints, ExaminedFile, RestorePlan};
 
 use crate::values::error::ControlError;
+use crate::values::owned_runs::runs_below;
 use crate::views::history::each;
 
 /// The extent of a restore: writes of a session and of the runs that it owned.
@@ -125,23 +126,15 @@ fn is_undone(
         RestorePoint::Run(_) => !completed && of == run,
         RestorePoint::Message(at) => after(at, own.and_then(|calls| calls.opened.get(&(of, call))).copied()),
     };
-    let mut runs: BTreeSet<RunKey> = BTreeSet::new();
-    // Bounded by the number of sessions, which is the maximum depth of the tree.
-    for _ in 0..known.len() {
-        for (id, calls) in known.iter().filter(|(id, _)| **id != session) {
-            for (of, owner) in &calls.runs {
-                let Owner::Run { session: owner, run: above, call } = owner else { continue };
-                let owned = if *owner == session {
-                    opened_run(*above, *call)
-                } else {
-                    runs.contains(&RunKey { session: *owner, run: *above })
-                };
-                if owned {
-                    runs.insert(RunKey { session: *id, run: *of });
-                }
-            }
-        }
-    }
+    let below = known.iter().filter(|(id, _)| **id != session);
+    let owners =
+        below.flat_map(|(id, calls)| calls.runs.iter().map(|(of, owner)| (RunKey { session: *id, run: *of }, owner)));
+    let owners = owners.filter_map(|(run, owner)| {
+        let Owner::Run { session: owner, run: above, call } = owner else { return None };
+        let counts = *owner != session || opened_run(*above, *call);
+        counts.then_some((run, RunKey { session: *owner, run: *above }))
+    });
+    let runs = runs_below(owners, |owner| owner.session == session);
     move |checkpoint| {
         let Some(call) = checkpoint.call else { return false };
         if checkpoint.session == session {

@@ -7,6 +7,7 @@ use subtend_session::ids::{RunKey, RunNo, SessionId, Short, Text};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
+use crate::values::owned_runs::runs_below;
 use crate::views::history;
 
 /// The usage of a session so far. Each attempt of a model call counts once in each sum that it belongs to.
@@ -173,11 +174,13 @@ impl Sum {
     fn views(&self, top: SessionId) -> (Usage, Usage, Usage) {
         let nothing = Usage { unreliable: !self.holes.is_empty(), ..Usage::default() };
         let (mut own, mut owned, mut tree) = (Usage::default(), nothing, nothing);
+        let owners = self.runs.iter().filter_map(|(run, spent)| Some((*run, spent.owner?)));
+        let below = runs_below(owners, |owner| owner.session == top);
         for (key, spent) in &self.runs {
             add(&mut tree, &spent.usage);
             if key.session == top {
                 add(&mut own, &spent.usage);
-            } else if self.is_owned(spent.owner, top) {
+            } else if below.contains(key) {
                 add(&mut owned, &spent.usage);
             }
         }
@@ -203,17 +206,5 @@ impl Sum {
         }
         children.sort_by_key(|(created_ms, child)| (*created_ms, child.session));
         Ok(children.into_iter().map(|(_, child)| child).collect())
-    }
-
-    fn is_owned(&self, mut owner: Option<RunKey>, top: SessionId) -> bool {
-        // Bounded by the number of sessions, which is the maximum length of a chain of owners.
-        for _ in 0..=self.seen.len() {
-            match owner {
-                None => return false,
-                Some(key) if key.session == top => return true,
-                Some(key) => owner = self.runs.get(&key).and_then(|spent| spent.owner),
-            }
-        }
-        false
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions of a tree that was being cancelled when the host died. Their queued inputs remain.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, SessionId};
@@ -9,6 +9,7 @@ use subtend_session::record::Hold;
 use subtend_session::state::{Phase, State};
 
 use super::StartRecovery;
+use crate::values::owned_runs::runs_below;
 
 impl StartRecovery {
     /// Returns the sessions with a run in flight below a run that closes with its whole tree.
@@ -18,7 +19,6 @@ impl StartRecovery {
         &self,
         inflight: &[(SessionId, Inflight)],
     ) -> Result<HashSet<SessionId>, ReadError> {
-        let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
         let owners: HashSet<RunKey> = inflight.iter().filter_map(|(_, row)| row.owner.run()).collect();
         let mut closing = HashSet::new();
         for (session, row) in inflight {
@@ -27,16 +27,10 @@ impl StartRecovery {
                 closing.insert(key);
             }
         }
-        let is_below_closing = |row: &Inflight| {
-            let owners_of = std::iter::successors(row.owner.run(), |key| {
-                let row = rows.get(&key.session).filter(|row| row.run == key.run)?;
-                row.owner.run()
-            });
-            // Bounded by the number of rows: a damaged store may hold a cycle.
-            owners_of.take(rows.len()).any(|key| closing.contains(&key))
-        };
-        let in_cancelled_trees = inflight.iter().filter(|(_, row)| !closing.is_empty() && is_below_closing(row));
-        Ok(in_cancelled_trees.map(|(session, _)| *session).collect())
+        let owned = inflight
+            .iter()
+            .filter_map(|(session, row)| Some((RunKey { session: *session, run: row.run }, row.owner.run()?)));
+        Ok(runs_below(owned, |owner| closing.contains(owner)).into_iter().map(|run| run.session).collect())
     }
 
     /// Returns whether the run in flight closes with its whole tree. An unreadable session is reported by the sweep.
