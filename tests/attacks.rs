@@ -52,6 +52,8 @@ mod protected_files;
 mod proxies;
 mod quoted_text;
 mod reduced_permissions;
+#[cfg(unix)]
+mod reexported;
 mod rules;
 #[cfg(all(unix, feature = "cli"))]
 mod servers;

@@ -174,6 +174,7 @@ impl SessionHandle {
         guard: &ServiceGuard,
     ) -> Result<(SessionId, Text), ServiceError> {
         let NewService { what, created } = service;
+        self.check_levels(BranchKind::Service)?;
         // A custom agent for the service gets no permissions.
         let manifest = Arc::new(Authority::deny_all());
         let child = self.sessions.host.ids.session();

@@ -38,16 +38,21 @@ impl Usage {
     pub const UNKNOWN: Self =
         Self { input: 0, output: 0, reasoning: 0, cache_new: 0, cache_read: 0, cost_micro: None, unreliable: true };
 
-    /// Adds `other`. If a part is unknown, the sum is marked as unreliable.
+    /// Maximum tokens, or millionths of a dollar, in one number. A server that exaggerates reaches 10^13 for a run. An import
+    /// refuses more, so no sum exceeds it either.
+    pub const MAX_FIGURE: u64 = 1 << 60;
+
+    /// Adds `other`, up to [`Usage::MAX_FIGURE`]. If a part is unknown, the sum is marked as unreliable.
     pub fn add(&mut self, other: &Usage) {
-        self.input = self.input.saturating_add(other.input);
-        self.output = self.output.saturating_add(other.output);
-        self.reasoning = self.reasoning.saturating_add(other.reasoning);
-        self.cache_new = self.cache_new.saturating_add(other.cache_new);
-        self.cache_read = self.cache_read.saturating_add(other.cache_read);
+        let sum = |a: u64, b: u64| a.saturating_add(b).min(Self::MAX_FIGURE);
+        self.input = sum(self.input, other.input);
+        self.output = sum(self.output, other.output);
+        self.reasoning = sum(self.reasoning, other.reasoning);
+        self.cache_new = sum(self.cache_new, other.cache_new);
+        self.cache_read = sum(self.cache_read, other.cache_read);
         self.cost_micro = match (self.cost_micro, other.cost_micro) {
             (None, None) => None,
-            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+            (a, b) => Some(sum(a.unwrap_or(0), b.unwrap_or(0))),
         };
         self.unreliable |= other.unreliable;
     }

@@ -1,6 +1,7 @@
 //! Foreign exports with more turns and permissions than a local session has.
 
 use super::scene::*;
+use subtend_journal::Scope;
 use subtend_session::authority::Authority;
 use subtend_session::ids::Hash;
 use subtend_session::state::State;
@@ -109,6 +110,34 @@ fn import_refuses_permissions_of_too_many_rules() {
     let most = [json!([rule_set(0, rules)]), many(sets), long(0)];
     for lines in most.iter().map(with_ceiling).chain([before(&many(sets)), before(&long(0))]) {
         imported(lines, &ImportBounds::none()).expect("the control");
+    }
+}
+
+/// The bound of an export is almost as large as an import takes, and meets that of the host. The store could not be moved
+/// with it. The controls: the same bound again, and a smaller one, which remains.
+#[test]
+fn bound_of_an_import_is_importable_elsewhere() {
+    let within = |first: usize| {
+        let rights = serde_json::from_value(json!([rule_set(first, 13)])).expect("rules");
+        ImportBounds { rights, ..ImportBounds::none() }
+    };
+    for (rules, is_kept) in [(Authority::MAX_RULES - 1, false), (Authority::MAX_RULES - 13, true), (1, true)] {
+        let mut lines = lines();
+        for created in records(&mut lines, "session_created") {
+            created["imported"] = json!([rule_set(0, rules)]);
+        }
+        let mut journal = imported(lines, &within(5_000)).expect("imported");
+        for (at, is_kept) in [(5_000, is_kept), (6_000, rules == 1)] {
+            let mut file = Vec::new();
+            journal.export(Scope::Store, &mut file, &mut |_| {}).expect("exported");
+            journal = import_within(&mut BufReader::new(Cursor::new(file)), &within(at)).expect("imported again");
+            for (session, _) in journal.heads().expect("heads") {
+                let first = journal.records(session).expect("records").remove(0).record;
+                let Record::SessionCreated(created) = first else { panic!("not a creation") };
+                let bound = created.imported.expect("a bound");
+                assert_eq!(!bound.within(&Authority::deny_all()), is_kept, "{rules} {at}");
+            }
+        }
     }
 }
 

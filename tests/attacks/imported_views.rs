@@ -24,7 +24,7 @@ pub(super) fn id(n: u32) -> String {
     format!("0192f0c1-0000-7abc-8def-{n:012x}")
 }
 
-fn export_of(frames: &[ExportedFrame]) -> Vec<Value> {
+pub(super) fn export_of(frames: &[ExportedFrame]) -> Vec<Value> {
     let mut lines: Vec<Value> = lines().into_iter().take(4).collect();
     let mut lengths: BTreeMap<&str, usize> = BTreeMap::new();
     for (session, records) in frames {

@@ -8,6 +8,7 @@ use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{ChildPlan, Command, ContinuePlan, Plan, Refusal, SpawnVerdict};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, Short, Text, TurnNo};
+use subtend_session::limits::MAX_DEPTH;
 use subtend_session::place::Mode;
 use subtend_session::record::SpawnGranted;
 use subtend_session::state::State;
@@ -22,6 +23,7 @@ use crate::cell::names;
 use crate::delivery::live_processes::ProcessGrants;
 use crate::hooks::{self, SubagentStart};
 use crate::spawn::agents::Agents;
+use crate::spawn::ancestors::count_levels;
 use crate::spawn::background;
 use crate::spawn::caches::Template;
 use crate::spawn::child_spec::ChildSpec;
@@ -45,6 +47,7 @@ impl Cells {
         let (granted, remaining) = (grants.granted(), grants.remaining());
         let mut processes = self.runs.processes.grants(state.created.place.root(state.id));
         let (mut used, most) = (0_u32, background::max_processes(state));
+        let above = count_levels(&self.log.journal, state.created.place.parent()).unwrap_or(usize::MAX);
         let verdicts = calls
             .iter()
             .map(|ix| {
@@ -57,6 +60,10 @@ impl Cells {
                     let remaining = remaining.saturating_add(granted.saturating_sub(used).saturating_sub(1));
                     let plan = self.plan(state, (agents, offer), (call, parsed), remaining, read);
                     plan.and_then(|plan| match &plan {
+                        // No import would take the tree, which may have been imported with this many levels of branches.
+                        Plan::Child(child) if above >= MAX_DEPTH as usize => {
+                            Err(format_refusal(child.dialect, too_deep()))
+                        }
                         Plan::Child(child) if is_process && !processes.take(child.child, most) => {
                             Err(background::too_many(most))
                         }
@@ -300,6 +307,16 @@ fn code(kind: ToolErrorKind) -> &'static str {
         ToolErrorKind::Limit => "LIMIT_REACHED",
         ToolErrorKind::Refused => "REFUSED",
         ToolErrorKind::Failed | ToolErrorKind::Panicked => "FAILED",
+    }
+}
+
+fn too_deep() -> Refusal {
+    Refusal {
+        kind: ToolErrorKind::Limit,
+        message: format!(
+            "Not started: {MAX_DEPTH} sessions are above this one, which is the limit. Do the work yourself."
+        )
+        .into(),
     }
 }
 

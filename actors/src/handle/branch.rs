@@ -6,6 +6,7 @@ use subtend_journal::{ReadError, Stored};
 use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
 use subtend_session::effect::Reply;
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
+use subtend_session::limits::MAX_DEPTH;
 use subtend_session::message::Message;
 use subtend_session::outcome::Initiator;
 use subtend_session::place::BranchKind;
@@ -15,8 +16,10 @@ use subtend_session::values::check_metadata;
 use subtend_tools::background::AGENT;
 
 use super::{ControlError, SessionHandle};
+use crate::spawn::ancestors::count_levels;
 
-/// Maximum number of sessions above a branch: an import takes 1,000 levels, and views read a tree level by level.
+/// Maximum number of sessions above a branch: an import takes 1,000 levels, and views read a tree level by level. Services
+/// use all of them.
 const MAX_ABOVE: usize = 500;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,9 +113,7 @@ impl SessionHandle {
         }
         check_metadata("the metadata", metadata.as_deref().unwrap_or_default()).map_err(ControlError::Refused)?;
         refuse_for_process(&state.created.agent)?;
-        if kind != BranchKind::Service {
-            self.check_levels()?;
-        }
+        self.check_levels(kind)?;
         let (mut created, manifest) = sessions.usable(&state)?.branch_spec(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
@@ -148,7 +149,7 @@ impl SessionHandle {
         let sessions = &self.sessions;
         let state = self.state().await?;
         refuse_for_process(&state.created.agent)?;
-        self.check_levels()?;
+        self.check_levels(BranchKind::Alternative)?;
         let (mut created, manifest) = sessions.usable(&state)?.branch_spec(&state, None, BranchKind::Alternative)?;
         created.inspectable = false;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
@@ -200,22 +201,13 @@ impl SessionHandle {
         Ok(listed.collect())
     }
 
-    /// Refuses a branch with more than [`MAX_ABOVE`] sessions above it.
-    fn check_levels(&self) -> Result<(), ControlError> {
-        let (mut above, mut at) = (0_usize, Some(self.id));
-        while let Some(session) = at {
-            above = above.saturating_add(1);
-            if above > MAX_ABOVE {
-                let why = format!("a branch has at most {MAX_ABOVE} sessions above it: branch off from an earlier one");
-                return Err(ControlError::Refused(why));
-            }
-            at = self
-                .sessions
-                .log
-                .journal
-                .head(session)
-                .map_err(|error| unreadable(&error))?
-                .and_then(|head| head.parent);
+    /// Refuses a branch with too many sessions above it.
+    pub(crate) fn check_levels(&self, kind: BranchKind) -> Result<(), ControlError> {
+        let most = if kind == BranchKind::Service { MAX_DEPTH as usize } else { MAX_ABOVE };
+        let above = count_levels(&self.sessions.log.journal, Some(self.id)).map_err(|error| unreadable(&error))?;
+        if above > most {
+            let why = format!("a branch has at most {most} sessions above it: branch off from an earlier one");
+            return Err(ControlError::Refused(why));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
-use subtend_journal::ReadError;
+use subtend_journal::{Journal, ReadError};
 use subtend_session::authority::{ACTIONS, Authority};
 use subtend_session::ids::{Seq, SessionId, Text};
 use subtend_session::record::Record;
@@ -20,6 +20,16 @@ const MAX_CHAIN: usize = 1_001;
 const RECORDS_READ: usize = 64;
 /// The name of an agent that no catalog has: it has no permissions.
 const UNKNOWN_AGENT: &str = "";
+
+/// Returns the number of sessions from `lowest` up to its root, at most [`MAX_CHAIN`].
+pub(crate) fn count_levels(journal: &Journal, lowest: Option<SessionId>) -> Result<usize, ReadError> {
+    let (mut levels, mut at) = (0_usize, lowest);
+    while let Some(session) = at.filter(|_| levels < MAX_CHAIN) {
+        levels = levels.saturating_add(1);
+        at = journal.head(session)?.and_then(|head| head.parent);
+    }
+    Ok(levels)
+}
 
 impl Agents {
     /// Returns the agents of the ancestors of `state`'s session, sorted.

@@ -15,9 +15,6 @@ use super::ImportBounds;
 const MAX_CALLS: usize = 1 << 16;
 /// Maximum bytes of metadata and of the schema of an answer: those of a request that a host takes.
 const MAX_JSON: usize = 4 << 20;
-/// Maximum tokens, or millionths of a dollar, in one number. A server that exaggerates reaches 10^13 for a run, and what a host
-/// recorded must be importable.
-const MAX_FIGURE: u64 = 1 << 60;
 
 /// Last time that hosts support.
 pub(super) const LATEST: i64 = subtend_session::limits::LATEST_MS;
@@ -42,8 +39,9 @@ pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportB
         if let Record::SessionCreated(created) = record
             && *within != Authority::allow_all()
         {
-            let before = created.imported.take();
-            created.imported = Some(before.map_or_else(|| within.clone(), |before| before.meet(within)));
+            let met = created.imported.take().map_or_else(|| within.clone(), |before| before.meet(within));
+            // Each part fits by itself. The next import would refuse more rules, so their session gets no permissions.
+            created.imported = Some(if met.check_size().is_ok() { met } else { Authority::deny_all() });
         }
     }
     Ok(())
@@ -174,8 +172,8 @@ fn check_time(what: &str, ms: i64) -> Result<(), InvalidField> {
 
 fn check_usage(usage: &Usage) -> Result<(), InvalidField> {
     let figures = [usage.input, usage.output, usage.reasoning, usage.cache_new, usage.cache_read];
-    match figures.into_iter().chain(usage.cost_micro).find(|figure| *figure > MAX_FIGURE) {
+    match figures.into_iter().chain(usage.cost_micro).find(|figure| *figure > Usage::MAX_FIGURE) {
         None => Ok(()),
-        Some(figure) => Err(format!("the usage of {figure} is above the limit of {MAX_FIGURE}")),
+        Some(figure) => Err(format!("the usage of {figure} is above the limit of {}", Usage::MAX_FIGURE)),
     }
 }

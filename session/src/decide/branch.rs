@@ -160,7 +160,10 @@ impl Draft<'_> {
                 "the branch would inherit {bytes} bytes, the limit is {max}: branch off at an earlier message"
             )));
         }
-        let ceiling = Interned::new(Arc::new(self.state.ceiling.meet(manifest))).map_err(|error| {
+        let ceiling = self.state.ceiling.meet(manifest);
+        // An import refuses more rules, also of a branch that the host creates.
+        ceiling.check_size().map_err(|error| Rejection::BadInput(format!("the branch is not created: {error}")))?;
+        let ceiling = Interned::new(Arc::new(ceiling)).map_err(|error| {
             Rejection::BadInput(format!("the branch's authority cannot be written as JSON: {error}"))
         })?;
         let short: Short = creation::short(&self.state.shorts, child);
