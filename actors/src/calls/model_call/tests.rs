@@ -29,7 +29,7 @@ fn names_in_an_answer_are_limited_as_in_imports() {
         let mut answer = answer(1, "{}");
         (answer.calls[0].tool, answer.model) = (name(tool), Some(name(model)));
         match bound_answer(answer, 1) {
-            ModelOutcome::Error(error) => error.message.to_string(),
+            ModelOutcome::Error(error) => error.message,
             ModelOutcome::Answer(_) | ModelOutcome::Panic(_) => String::new(),
         }
     };
