@@ -16,9 +16,19 @@ pub struct Json<T>(pub T);
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         match serde_json::to_vec(&self.0) {
-            Ok(body) => ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response(),
+            Ok(body) => JsonText(body).into_response(),
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         }
+    }
+}
+
+/// The text of a response in JSON.
+#[derive(Debug)]
+pub(crate) struct JsonText(pub(crate) Vec<u8>);
+
+impl IntoResponse for JsonText {
+    fn into_response(self) -> Response {
+        ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], self.0).into_response()
     }
 }
 

@@ -68,11 +68,20 @@ impl SessionHandle {
         .await
     }
 
-    /// Commits the changes in the worktree of the session on its branch, and returns them with a patch.
+    /// Commits the changes in the worktree of the session on its branch. Returns what `show` makes of them and of at most `most` bytes of
+    /// their patch. `show` runs with them on a thread that may block, so that few large results are made at a time.
     /// # Errors
     /// [`ControlError::NotFound`] if it has no worktree; [`ControlError::Refused`] if its changes cannot be read.
-    pub async fn worktree_diff(&self) -> Result<(WorktreeChanges, Vec<u8>), ControlError> {
-        self.on_worktree(|worktrees, _, id| worktrees.diff(id).map_err(control_error)).await
+    pub async fn worktree_diff<T: Send + 'static>(
+        &self,
+        most: u64,
+        show: impl FnOnce(WorktreeChanges, Vec<u8>) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let work = move |worktrees: &Worktrees, _: &Journal, id| {
+            let (changes, patch) = worktrees.diff_start(id, most).map_err(control_error)?;
+            Ok(show(changes, patch))
+        };
+        self.on_worktree(work).await
     }
 
     /// Merges the changes in the worktree of the session into the files of its workspace: all files or none. `shown` is the tip of the
@@ -164,13 +173,12 @@ impl SessionHandle {
         let turn = worktrees.turn(id).await;
         // The semaphore is never closed.
         let permit = Arc::clone(&self.sessions.worktree_work).acquire_owned().await;
-        let work = move || {
-            // The work keeps both if the caller is dropped.
-            let _held = (turn, permit);
-            work(&worktrees, &journal, id)
-        };
-        let done = tokio::task::spawn_blocking(work).await;
-        done.unwrap_or_else(|error| Err(cannot_use(&error)))
+        // The work keeps both if the caller is dropped. The result keeps them until the caller takes it, because it may be large.
+        let work = move || (work(&worktrees, &journal, id), (turn, permit));
+        match tokio::task::spawn_blocking(work).await {
+            Ok((done, _held)) => done,
+            Err(error) => Err(cannot_use(&error)),
+        }
     }
 }
 

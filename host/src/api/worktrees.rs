@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::{Body, NoKey, NoParameters, Path, names};
 use crate::host::Host;
-use crate::json::Json;
+use crate::json::{Json, JsonText};
 use crate::problem::Problem;
 
 /// A worktree of a session.
@@ -110,15 +110,40 @@ impl From<ChangedFile> for WorktreeFile {
     }
 }
 
+/// Maximum bytes of the paths and the patch in a response. As JSON they take up to six times as many.
+const MAX_DIFF_BYTES: usize = 4 << 20;
+/// Bytes that a file takes alongside its path.
+const FILE_BYTES: usize = 64;
+
+/// Returns the changes as JSON.
+fn render_diff(id: SessionId, changes: WorktreeChanges, patch: Vec<u8>) -> Result<JsonText, Problem> {
+    let WorktreeChanges { branch, tip, files, ignored, more_ignored, left } = changes;
+    let paths = files.iter().map(|file| &file.path).chain(&ignored).chain(&left);
+    let bytes = paths.map(|path| path.len().saturating_add(FILE_BYTES)).fold(patch.len(), usize::saturating_add);
+    if bytes > MAX_DIFF_BYTES {
+        let (most, short) = (MAX_DIFF_BYTES >> 20, id.short());
+        let detail = format!(
+            "the changes have more than {most} MiB, too long for a response: `subtend worktree diff {short}` shows \
+             all, and `subtend worktree merge {short}` merges them"
+        );
+        return Err(Problem::conflict("refused", detail));
+    }
+    let patch = String::from_utf8(patch).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned());
+    let files = files.into_iter().map(WorktreeFile::from).collect();
+    let diff = WorktreeDiff { branch, tip, files, ignored, more_ignored, left, patch };
+    serde_json::to_vec(&diff).map(JsonText).map_err(|error| Problem::internal("internal", error.to_string()))
+}
+
 /// Commits the changes in the worktree of a session on its branch, and returns them.
 #[utoipa::path(get, path = "/v1/sessions/{id}/worktree", tag = "worktrees", operation_id = "get_worktree",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = WorktreeDiff), (status = 404, body = Problem), (status = 409, body = Problem)))]
-pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<WorktreeDiff>, Problem> {
-    let (changes, patch) = host.session(&id).await?.worktree_diff().await?;
-    let WorktreeChanges { branch, tip, files, ignored, more_ignored, left } = changes;
-    let (files, patch) = (files.into_iter().map(WorktreeFile::from).collect(), String::from_utf8_lossy(&patch));
-    Ok(Json(WorktreeDiff { branch, tip, files, ignored, more_ignored, left, patch: patch.into_owned() }))
+pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<JsonText, Problem> {
+    let handle = host.session(&id).await?;
+    let id = handle.id();
+    // One byte more shows that the patch is too long.
+    let most = MAX_DIFF_BYTES as u64 + 1;
+    handle.worktree_diff(most, move |changes, patch| render_diff(id, changes, patch)).await?
 }
 
 /// The changes to merge.

@@ -24,7 +24,7 @@ struct EditArgs {
     content: Option<String>,
 }
 
-const MAX_PATCH_BYTES: usize = 512 << 10;
+pub(super) const MAX_PATCH_BYTES: usize = 512 << 10;
 
 #[derive(Debug, PartialEq, Eq)]
 struct DiffLine {

@@ -60,8 +60,11 @@ pub(super) fn damaged() -> StateLabel {
 
 impl WorktreePanel {
     async fn read(handle: &SessionHandle, tree: SessionWorktree) -> Result<Self, ControlError> {
-        let (changes, why_unreadable) = match handle.worktree_diff().await {
-            Ok((changes, patch)) => (Some(ShownChanges::of(&changes, &patch)), None),
+        // One byte more shows that the patch is too long.
+        let most = diff::MAX_PATCH_BYTES as u64 + 1;
+        let shown = handle.worktree_diff(most, |changes, patch| ShownChanges::of(&changes, &patch)).await;
+        let (changes, why_unreadable) = match shown {
+            Ok(changes) => (Some(changes), None),
             Err(ControlError::Refused(why) | ControlError::NotFound(why)) => (None, Some(why)),
             Err(error) => return Err(error),
         };
@@ -90,11 +93,12 @@ impl ShownChanges {
 
 async fn show(host: &Host, handle: &SessionHandle, done: String) -> Result<Html<String>, Refusal> {
     host.settled().await?;
+    // Read first: the changes are not kept while another read is waited for.
+    let frame = PageFrame::of_view(host, handle.id(), "Worktree", "worktree").await;
     let tree = match handle.worktree().await? {
         Some(found) => Some(WorktreePanel::read(handle, found).await?),
         None => None,
     };
-    let frame = PageFrame::of_view(host, handle.id(), "Worktree", "worktree").await;
     html(&WorktreePage { frame, id: handle.id(), done, tree })
 }
 

@@ -112,13 +112,29 @@ impl Worktrees {
     /// # Errors
     /// The errors of [`Worktrees::changes`], [`WorktreeError::TooLong`], [`WorktreeError::TooLarge`] and [`WorktreeError::WrongObject`].
     pub fn diff(&self, session: SessionId) -> Result<(WorktreeChanges, Vec<u8>), WorktreeError> {
+        self.diff_with(session, |at, args| self.git.run(at, args))
+    }
+
+    /// Returns the changes, and at most `most` bytes of their patch.
+    ///
+    /// # Errors
+    /// As [`Worktrees::diff`], without [`WorktreeError::TooLong`] for the patch.
+    pub fn diff_start(&self, session: SessionId, most: u64) -> Result<(WorktreeChanges, Vec<u8>), WorktreeError> {
+        self.diff_with(session, |at, args| self.git.run_for_start(at, args, most))
+    }
+
+    fn diff_with(
+        &self,
+        session: SessionId,
+        run: impl FnOnce(&GitPlace, &[&str]) -> Result<Vec<u8>, WorktreeError>,
+    ) -> Result<(WorktreeChanges, Vec<u8>), WorktreeError> {
         let _lock = self.lock(session)?;
         let entry = self.ready(session)?;
         let tip = self.commit(&entry)?;
         self.run_checked(&entry, &tip, |at| {
             let changes = self.list_changes(at, &entry, tip.clone())?;
             let args = ["diff-tree", "-r", "--patch", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
-            let patch = self.git.run(at, &[&args[..], &["--no-commit-id", &entry.base, &tip]].concat())?;
+            let patch = run(at, &[&args[..], &["--no-commit-id", &entry.base, &tip]].concat())?;
             Ok((changes, patch))
         })
     }

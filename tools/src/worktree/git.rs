@@ -113,8 +113,17 @@ impl Git {
 
     /// Runs a command that must succeed, and returns its output.
     pub(super) fn run<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<Vec<u8>, WorktreeError> {
-        let answer = self.run_for_output(at, args)?;
-        if answer.status.success() { Ok(answer.out) } else { Err(command_error(args, &answer.why())) }
+        succeeded(args, self.run_for_output(at, args)?)
+    }
+
+    /// Runs a command like [`Git::run`], and returns at most `most` bytes of its output.
+    pub(super) fn run_for_start<A: AsRef<OsStr>>(
+        &self,
+        at: &GitPlace,
+        args: &[A],
+        most: u64,
+    ) -> Result<Vec<u8>, WorktreeError> {
+        succeeded(args, self.output(at, args, most)?.0)
     }
 
     /// Runs a command like [`Git::run`] and returns its one line of output.
@@ -146,6 +155,17 @@ impl Git {
         at: &GitPlace,
         args: &[A],
     ) -> Result<GitAnswer, WorktreeError> {
+        let (answer, whole) = self.output(at, args, MAX_OUTPUT)?;
+        if whole { Ok(answer) } else { Err(WorktreeError::TooLong { verb: verb(args) }) }
+    }
+
+    /// Runs a command. Returns at most `most` bytes of its output, and whether these are all bytes.
+    fn output<A: AsRef<OsStr>>(
+        &self,
+        at: &GitPlace,
+        args: &[A],
+        most: u64,
+    ) -> Result<(GitAnswer, bool), WorktreeError> {
         let start_error = |error: io::Error| {
             let is_missing = error.kind() == io::ErrorKind::NotFound;
             let why = if is_missing { "git is not on PATH; install it".to_owned() } else { error.to_string() };
@@ -159,7 +179,7 @@ impl Git {
         let (send, answers) = mpsc::channel();
         let (out, errors) = (child.stdout.take(), child.stderr.take());
         let sent = send.clone();
-        std::thread::spawn(move || drop(sent.send((true, read(out, MAX_OUTPUT)))));
+        std::thread::spawn(move || drop(sent.send((true, read(out, most)))));
         std::thread::spawn(move || drop(send.send((false, read(errors, MAX_ERROR_OUTPUT)))));
         let (mut whole, mut out, mut error_output) = (true, Vec::new(), Vec::new());
         let mut patience = FIRST_SEARCH;
@@ -180,10 +200,7 @@ impl Git {
         }
         let status = child.wait().map_err(|error| command_error(args, &error.to_string()))?;
         drop(guard_pipe);
-        if !whole {
-            return Err(WorktreeError::TooLong { verb: verb(args) });
-        }
-        Ok(GitAnswer { status, out, error_output })
+        Ok((GitAnswer { status, out, error_output }, whole))
     }
 
     fn command<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Command {
@@ -337,6 +354,10 @@ fn kill(child: &mut Child, is_group: bool) {
         drop(child.kill());
     }
     drop(child.wait());
+}
+
+fn succeeded<A: AsRef<OsStr>>(args: &[A], answer: GitAnswer) -> Result<Vec<u8>, WorktreeError> {
+    if answer.status.success() { Ok(answer.out) } else { Err(command_error(args, &answer.why())) }
 }
 
 fn command_error<A: AsRef<OsStr>>(args: &[A], why: &str) -> WorktreeError {
