@@ -226,6 +226,12 @@ impl Host {
         Box::pin(reads::run_as(self.stream_sender, self.inner.reads.read_for_stream(read))).await
     }
 
+    /// Runs a read of a live view, with a permit of the sender that opened it.
+    pub(crate) async fn read_view<T: Send + 'static>(&self, read: impl Future<Output = T> + Send + 'static) -> T {
+        // Boxed, so that idle streams use little memory.
+        Box::pin(self.inner.reads.read_view(self.stream_sender, read)).await
+    }
+
     /// Runs a read of an event stream, with a permit of the sender that opened the stream.
     pub(crate) fn read_events<T: Send + 'static>(
         &self,

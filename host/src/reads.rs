@@ -19,7 +19,6 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, timeout_at};
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::auth::SenderId;
 use crate::host::Host;
@@ -229,32 +228,12 @@ impl ReadPermits {
         Some(HOLDS_PERMIT.scope((), to_end(read)).await)
     }
 
-    /// Runs a read of a live view, an event stream or a waiting request. Waits for a permit without a limit: a late stream misses nothing.
+    /// Runs a read of the events of a session or of a waiting request. Waits for a permit without a limit: a late stream misses nothing.
     pub(crate) async fn read_for_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
         let own = self.for_sender(sender());
         // The semaphores are never closed.
         let _permit = (own.of(ReadKind::Live).acquire().await, self.all.of(ReadKind::Live).acquire().await);
         HOLDS_PERMIT.scope((), to_end(read)).await
-    }
-
-    /// Runs a read of an event stream of `sender` on one of the [`StreamThreads`].
-    pub(crate) async fn read_events<T: Send + 'static>(
-        &self,
-        sender: ReadSender,
-        read: impl FnOnce() -> T + Send + 'static,
-    ) -> T {
-        let own = self.for_sender(sender);
-        let _permit = (own.of(ReadKind::Live).acquire().await, self.all.of(ReadKind::Live).acquire().await);
-        let Some(pool) = self.threads.handle().filter(|_| is_multi_threaded()) else { return run_blocking(read) };
-        // If the stream ends before the read starts, the read is dropped and its permit released.
-        match AbortOnDropHandle::new(pool.spawn_blocking(read)).await {
-            Ok(read) => read,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The pool was shut down, so the caller is about to be dropped too.
-                Err(_) => std::future::pending().await,
-            },
-        }
     }
 
     /// Returns a permit for an export of the sender of the request.
@@ -343,7 +322,6 @@ mod tests {
     use futures_util::FutureExt as _;
     use tokio::time::timeout;
 
-    use super::stream_threads::READ_THREAD;
     use super::*;
 
     fn request(method: &str, path: &str) -> Request {
@@ -398,27 +376,6 @@ mod tests {
         });
         other.await.expect("it ran");
         assert_eq!(read.await.expect("it ran"), Ok(()));
-    }
-
-    /// A thousand concurrent reads of streams use only their threads. The control: a live view uses one of the runtime.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn reads_of_streams_use_few_threads() {
-        fn thread() -> (std::thread::ThreadId, Option<String>) {
-            let thread = std::thread::current();
-            (thread.id(), thread.name().map(str::to_owned))
-        }
-        let permits = ReadPermits::default();
-        let reads = (0..1_000).map(|_| permits.read_events(ReadSender::Socket, thread));
-        let used: std::collections::HashSet<_> = futures_util::future::join_all(reads).await.into_iter().collect();
-        let named = used.iter().filter(|(_, name)| name.as_deref() == Some(READ_THREAD)).count();
-        assert!((1..=LIVE_READS).contains(&used.len()) && named == used.len(), "{used:?}");
-        assert_ne!(permits.read_for_stream(async { thread() }).await.1.as_deref(), Some(READ_THREAD));
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    #[should_panic(expected = "a broken frame")]
-    async fn panic_of_a_stream_read_reaches_its_stream() {
-        ReadPermits::default().read_events(ReadSender::Socket, || panic!("a broken frame")).await;
     }
 
     /// A read that waits for a timer ends in virtual time, which passes only while no other thread is busy.

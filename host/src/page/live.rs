@@ -106,7 +106,7 @@ pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl LiveView) 
         // Subscribe before reading the view, so that no event is missed.
         events: host.runtime().subscribe(root),
         root,
-        view,
+        view: Some(view),
         changes: Changes { all: true, ..Changes::default() },
         sent: BTreeMap::new(),
         host: host.for_stream(),
@@ -127,7 +127,8 @@ struct FollowedView<V> {
     host: Host,
     root: Option<SessionId>,
     events: Subscription,
-    view: V,
+    /// `None` while it is read.
+    view: Option<V>,
     changes: Changes,
     /// Hashes of the fragments that the browser has.
     sent: BTreeMap<String, u64>,
@@ -141,18 +142,10 @@ impl<V: LiveView> FollowedView<V> {
             if !self.changes.all {
                 self.collect().await?;
             }
-            let fragments = match self.host.read_stream(self.view.changed(&self.host, &self.changes)).await {
-                Ok(fragments) => fragments,
-                Err(problem) => {
-                    tracing::warn!(detail = problem.detail, "a view cannot be followed");
-                    return None;
-                }
-            };
-            (self.changes.all, self.changes.sessions) = (false, BTreeSet::new());
-            let message = message(&mut self.sent, &fragments);
+            let message = self.read().await?;
             if !message.is_empty() {
                 let sent = event(&message);
-                return Some(match self.view.id() {
+                return Some(match self.view.as_ref()?.id() {
                     Some(id) => sent.id(id),
                     None => sent,
                 });
@@ -160,9 +153,24 @@ impl<V: LiveView> FollowedView<V> {
         }
     }
 
+    /// Returns the changed fragments as a message, which may be empty; `None` if they cannot be read.
+    async fn read(&mut self) -> Option<String> {
+        let mut view = self.view.take()?;
+        let (mut changes, mut sent) = (std::mem::take(&mut self.changes), std::mem::take(&mut self.sent));
+        let host = self.host.clone();
+        let read = async move {
+            let fragments = view.changed(&host, &changes).await;
+            (changes.all, changes.sessions) = (false, BTreeSet::new());
+            (fragments.map(|fragments| message(&mut sent, &fragments)), view, changes, sent)
+        };
+        let (message, view, changes, sent) = self.host.read_view(read).await;
+        (self.view, self.changes, self.sent) = (Some(view), changes, sent);
+        message.inspect_err(|problem| tracing::warn!(detail = problem.detail, "a view cannot be followed")).ok()
+    }
+
     /// Waits for an event, and collects those that soon follow.
     async fn collect(&mut self) -> Option<()> {
-        let shown = self.view.shown();
+        let shown = self.view.as_ref()?.shown();
         let mut missed = self.changes.add(self.events.next().await?, shown);
         let until = Instant::now() + COLLECT_TIME;
         while Instant::now() < until {
@@ -259,7 +267,10 @@ impl Partial {
 
 #[cfg(test)]
 mod tests {
-    use subtend_actors::{Event, EventKind};
+    use std::sync::Arc;
+
+    use http_body_util::BodyExt as _;
+    use subtend_actors::{Event, EventKind, Runtime};
     use subtend_models::model::Delta;
     use subtend_session::ids::RunNo;
     use uuid::Uuid;
@@ -288,5 +299,26 @@ mod tests {
         assert_eq!([Some(shown), None].map(|of| text_after(of, both())), [Some(5), None]);
         let large = [piece(shown, 0, "x"), piece(shown, 1, &"x".repeat(9 << 20)), piece(shown, 9 << 20, "x")];
         assert_eq!(text_after(Some(shown), large), Some(MAX_TEXT_BYTES));
+    }
+
+    struct ThreadName;
+
+    impl LiveView for ThreadName {
+        async fn changed(&mut self, host: &Host, _: &Changes) -> Result<Vec<Fragment>, Problem> {
+            host.settled().await?;
+            let name = std::thread::current().name().unwrap_or_default().to_owned();
+            Ok(vec![Fragment::new("thread", name, Swap::Bare)])
+        }
+    }
+
+    /// Attack: many views leave the memory of their reads in many threads of the runtime.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn live_view_is_read_by_threads_of_streams() {
+        let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
+        let runtime = Runtime::builder().model(Arc::new(model)).start().await.expect("a runtime");
+        let host = Host::new(runtime, crate::HostOptions::default());
+        let mut body = follow(&host, None, ThreadName).into_body();
+        let message = body.frame().await.expect("a message").expect("no error").into_data().expect("data");
+        assert_eq!(&*message, b"data: subtend-reads\n\n");
     }
 }

@@ -1,12 +1,16 @@
 use std::sync::OnceLock;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{HOLDS_PERMIT, ReadKind, ReadPermits, ReadSender, is_multi_threaded, run_as, run_blocking};
 
 /// Maximum number of concurrent reads of live views and event streams.
 pub(super) const LIVE_READS: usize = 2;
-pub(super) const READ_THREAD: &str = "subtend-reads";
+const READ_THREAD: &str = "subtend-reads";
 
-/// The threads that read for event streams. They start with the first read and end when idle.
+/// The threads that read for live views and event streams. They start with the first read and end when idle.
 ///
 /// The allocator caches memory per thread, so these reads do not use the hundreds of threads of the runtime's pool.
 #[derive(Debug, Default)]
@@ -14,12 +18,24 @@ pub(super) struct StreamThreads(OnceLock<Option<Runtime>>);
 
 impl StreamThreads {
     /// Returns the pool; `None` if it cannot be created.
-    pub(super) fn handle(&self) -> Option<&Handle> {
+    fn handle(&self) -> Option<&Handle> {
         let started = self.0.get_or_init(|| {
             let mut pool = Builder::new_current_thread();
             pool.max_blocking_threads(LIVE_READS).thread_name(READ_THREAD).build().ok()
         });
         started.as_ref().map(Runtime::handle)
+    }
+}
+
+/// Runs `read` on a thread of `pool`. If the caller is dropped before the read starts, the read is dropped.
+async fn run_on<T: Send + 'static>(pool: &Handle, read: impl FnOnce() -> T + Send + 'static) -> T {
+    match AbortOnDropHandle::new(pool.spawn_blocking(read)).await {
+        Ok(read) => read,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The pool was shut down, so the caller is about to be dropped too.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 
@@ -29,5 +45,81 @@ impl Drop for StreamThreads {
             // A host may be dropped by a task, which must not wait.
             pool.shutdown_background();
         }
+    }
+}
+
+impl ReadPermits {
+    /// Runs a read of an event stream of `sender` on one of the [`StreamThreads`].
+    pub(crate) async fn read_events<T: Send + 'static>(
+        &self,
+        sender: ReadSender,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let own = self.for_sender(sender);
+        let _permit = (own.of(ReadKind::Live).acquire().await, self.all.of(ReadKind::Live).acquire().await);
+        match self.threads.handle().filter(|_| is_multi_threaded()) {
+            Some(pool) => run_on(pool, read).await,
+            None => run_blocking(read),
+        }
+    }
+
+    /// Runs a read of a live view of `sender` on one of the [`StreamThreads`].
+    pub(crate) async fn read_view<T: Send + 'static>(
+        &self,
+        sender: ReadSender,
+        read: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        if !is_multi_threaded() {
+            return run_as(sender, self.read_for_stream(read)).await;
+        }
+        let (runtime, ended) = (Handle::current(), CancellationToken::new());
+        // A read that waits leaves its thread if the view ends.
+        let _guard = ended.clone().drop_guard();
+        let read = ended.run_until_cancelled_owned(run_as(sender, HOLDS_PERMIT.scope((), read)));
+        match self.read_events(sender, move || runtime.block_on(read)).await {
+            Some(read) => read,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A thousand concurrent reads of streams and live views use only their threads, also for what they read within. The control: a wait
+    /// uses one of the runtime.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn reads_of_streams_use_few_threads() {
+        fn thread() -> (std::thread::ThreadId, Option<String>) {
+            let thread = std::thread::current();
+            (thread.id(), thread.name().map(str::to_owned))
+        }
+        let permits = Arc::new(ReadPermits::default());
+        let view = |_| {
+            let inner = Arc::clone(&permits);
+            permits.read_view(ReadSender::Socket, async move {
+                tokio::task::yield_now().await;
+                inner.read_store(async { thread() }).await.expect("within a read")
+            })
+        };
+        let reads = (0..1_000).map(|_| permits.read_events(ReadSender::Socket, thread));
+        let reads = futures_util::future::join(
+            futures_util::future::join_all(reads),
+            futures_util::future::join_all((0..1_000).map(view)),
+        );
+        let (events, views) = reads.await;
+        let used: std::collections::HashSet<_> = events.into_iter().chain(views).collect();
+        let named = used.iter().filter(|(_, name)| name.as_deref() == Some(READ_THREAD)).count();
+        assert!((1..=LIVE_READS).contains(&used.len()) && named == used.len(), "{used:?}");
+        assert_ne!(permits.read_for_stream(async { thread() }).await.1.as_deref(), Some(READ_THREAD));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    #[should_panic(expected = "a broken frame")]
+    async fn panic_of_a_stream_read_reaches_its_stream() {
+        ReadPermits::default().read_events(ReadSender::Socket, || panic!("a broken frame")).await;
     }
 }
