@@ -19,6 +19,7 @@ use subtend_models::closure::fn_model;
 use subtend_models::model::Answer;
 use subtend_session::ids::Text;
 use subtend_session::limits::Limits;
+use subtend_session::message::Message;
 use subtend_session::record::ToolCall;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::Mutex;
@@ -208,6 +209,44 @@ async fn calls_that_no_entry_shows_are_not_built() {
     let peak = peak(&router, &format!("/s/{}", session.id())).await;
     println!("at most {peak} bytes on the heap");
     assert!(peak < CALLS * TEXT / 2, "{peak} bytes");
+    drop((router, session));
+    host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
+}
+
+/// The attack: views of a session whose calls have long arguments. The control: the conversation reads them, once.
+#[tokio::test]
+async fn views_of_a_large_session_hold_its_texts_once() {
+    const ANSWERS: usize = 16;
+    const CALLS: usize = 10;
+    const TEXT: usize = 60_000;
+    let _alone = ALONE.lock().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    // The memory engine shares its texts with readers.
+    let redb = Redb::open(&folder.path().join("journal"), 1 << 20).expect("a store");
+    let journal = Journal::open(Box::new(redb), subtend_journal::Options::default()).expect("a journal");
+    let args = Text::from("<".repeat(TEXT));
+    let model = fn_model("calls", move |request, _| {
+        let call = ToolCall { provider_id: "c".into(), tool: "read".into(), args: args.clone() };
+        let is_asked = matches!(request.messages.last(), Some(Message::User { .. }));
+        async move { Ok(if is_asked { Answer::of_calls(None, vec![call; CALLS]) } else { Answer::of_text("Hello.") }) }
+    });
+    let options = Options { titles: false, summaries: false, ..Options::default() };
+    let runtime = Runtime::builder().journal(journal).options(options).model(Arc::new(model));
+    let host = Host::new(runtime.start().await.expect("a runtime"), HostOptions::default());
+    let session = host.runtime().open(OpenOptions::agent("general")).expect("a session");
+    for _ in 0..ANSWERS {
+        let receipt = session.send("Good morning.").await.expect("accepted");
+        session.run(receipt.run).ended().await.expect("an end");
+    }
+    let (router, id) = (host.router(), session.id());
+    let all = ANSWERS * CALLS * TEXT;
+    let conversation = peak(&router, &format!("/s/{id}")).await;
+    let tree = peak(&router, &format!("/s/{id}/tree")).await;
+    let alternatives = peak(&router, &format!("/v1/sessions/{id}/alternatives")).await;
+    println!("at most {conversation}, {tree} and {alternatives} bytes on the heap for {all} bytes of arguments");
+    assert!((all..all * 3 / 2).contains(&conversation), "{conversation} bytes");
+    assert!(tree < all / 2, "{tree} bytes");
+    assert!(alternatives < TEXT, "{alternatives} bytes");
     drop((router, session));
     host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
 }

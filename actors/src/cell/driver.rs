@@ -26,6 +26,7 @@ use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::NewChild;
 use crate::delivery::inbox::{CommandReply, Inbox, InboxItem, Listed, Probed, ReplyTo};
 use crate::faults::{InternalEvent, Point};
+use crate::handle::Alternatives;
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::ended::Ended;
@@ -399,7 +400,8 @@ impl Driver {
     fn probe(&mut self, sender: oneshot::Sender<Probed>) {
         let in_flight = self.state.run.as_ref().map(|run| run.no);
         let metadata = self.state.metadata().cloned();
-        let probed = Probed { lsn: self.written.last_lsn, in_flight, last: self.last_ended(), metadata };
+        let alternatives = Alternatives::all(&self.state);
+        let probed = Probed { lsn: self.written.last_lsn, in_flight, last: self.last_ended(), metadata, alternatives };
         self.pending.probes.push((sender, probed));
     }
 

@@ -17,6 +17,7 @@ use crate::calls::files::FilesRead;
 use crate::calls::in_flight::{ModelDue, ParsedCalls};
 use crate::delivery::commands::handling;
 use crate::delivery::ticket::Ticket;
+use crate::handle::Alternatives;
 use crate::values::at_boot::Lost;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
@@ -83,6 +84,7 @@ pub(crate) struct Probed {
     pub(crate) in_flight: Option<RunNo>,
     pub(crate) last: Option<Ended>,
     pub(crate) metadata: Option<Text>,
+    pub(crate) alternatives: Vec<Alternatives>,
 }
 
 /// The inbox of one session. It outlives activations: the next activation takes the remaining items.

@@ -61,6 +61,30 @@ pub struct Alternatives {
     pub choices: Vec<Alternative>,
 }
 
+impl Alternatives {
+    /// Lists the answers of a session that have alternatives, in order.
+    pub(crate) fn all(state: &State) -> Vec<Self> {
+        if state.alternatives.is_empty() {
+            return Vec::new();
+        }
+        let answers = state.transcript.iter().filter_map(|message| {
+            let Message::Assistant { seq, text: Some(text), .. } = message else { return None };
+            Some((*seq, text))
+        });
+        let texts: BTreeMap<Seq, &Text> = answers.collect();
+        let original = |of: Seq| Alternative { session: None, text: texts.get(&of).copied().cloned() };
+        let listed = state.alternatives.iter().map(|(of, known)| {
+            let given = known
+                .branches
+                .iter()
+                .map(|branch| Alternative { session: Some(branch.child), text: branch.text.clone() });
+            let choices = std::iter::once(original(*of)).chain(given).collect();
+            Self { of: *of, active: known.active, choices }
+        });
+        listed.collect()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
     /// The branch with this alternative; `None` for the original.
@@ -179,26 +203,10 @@ impl SessionHandle {
 
     /// Returns the answers with alternatives, in order, including the result of each run whose end was reported.
     /// # Errors
-    /// As [`SessionHandle::branch`].
+    /// [`ControlError::Stopped`].
     pub async fn alternatives(&self) -> Result<Vec<Alternatives>, ControlError> {
-        // After the probe, the session has handled every reported end.
-        self.probe().await.map_err(ControlError::Stopped)?;
-        let state = self.state().await?;
-        let answers = state.transcript.iter().filter_map(|message| {
-            let Message::Assistant { seq, text: Some(text), .. } = message else { return None };
-            Some((*seq, text))
-        });
-        let texts: BTreeMap<Seq, &Text> = answers.collect();
-        let original = |of: Seq| Alternative { session: None, text: texts.get(&of).copied().cloned() };
-        let listed = state.alternatives.iter().map(|(of, known)| {
-            let given = known
-                .branches
-                .iter()
-                .map(|branch| Alternative { session: Some(branch.child), text: branch.text.clone() });
-            let choices = std::iter::once(original(*of)).chain(given).collect();
-            Alternatives { of: *of, active: known.active, choices }
-        });
-        Ok(listed.collect())
+        // The actor answers, because a reading of a large session would be a second copy of its texts.
+        Ok(self.probe().await.map_err(ControlError::Stopped)?.alternatives)
     }
 
     /// Refuses a branch with too many sessions above it.

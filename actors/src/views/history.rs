@@ -146,8 +146,11 @@ impl History {
     }
 }
 
-/// Calls `take` with each record of a session, without bodies.
-pub(crate) fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&Stored)) -> Result<(), ReadError> {
+/// Calls `take` with each record of a session, without bodies. Reads page by page, so that the texts of a long session are
+/// not all in memory.
+/// # Errors
+/// The error of the first page that cannot be read, after `take` had the records of those before it.
+pub fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&Stored)) -> Result<(), ReadError> {
     let took = |stored: &Stored| {
         take(stored);
         None::<()>

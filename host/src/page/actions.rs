@@ -262,7 +262,7 @@ pub(super) async fn undo_compaction(
     FormBody(form): FormBody<ShownHistory>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let read = async { Ok(transcript::last_revision(&host.runtime().journal().records(handle.id())?)) };
+    let read = async { Ok(transcript::last_revision(host.runtime().journal(), handle.id())?) };
     let undo = async |revision: Option<Seq>| {
         if revision != Some(Seq(form.revised)) {
             let changed = "after the page was shown, other messages became visible to models: check them again";

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use subtend_actors::Runtime;
-use subtend_journal::Stored;
 use subtend_session::ids::{CallId, Text};
 use subtend_session::record::{Carrier, Park, Record, ToolCall};
 use subtend_session::state::Phase;
@@ -12,7 +11,7 @@ use super::words;
 
 /// Open model call, tool calls and waits of a session, folded from its records.
 #[derive(Debug, Default)]
-struct OpenWork {
+pub(super) struct OpenWork {
     model: Option<Text>,
     calls: BTreeMap<CallId, OpenCall>,
     /// Unix time in ms until which the run is parked at a provider's limit.
@@ -27,7 +26,7 @@ struct OpenCall {
 }
 
 impl OpenWork {
-    fn add(&mut self, record: &Record) {
+    pub(super) fn add(&mut self, record: &Record) {
         if let Record::RunParked { why, .. } = record {
             self.limited = if let Park::Limit { until } = why { Some(*until) } else { None };
         } else if let Record::RunResumed { .. } | Record::RunHeld { .. } = record {
@@ -69,6 +68,25 @@ impl OpenWork {
         }
     }
 
+    /// Describes the work of a session in this phase. Returns an empty text if the phase alone is enough.
+    pub(super) fn describe(&self, runtime: &Runtime, phase: Phase) -> String {
+        if let Some(ask) = self.calls.values().find_map(|call| call.ask.as_ref()) {
+            return words::line(&format!("needs approval: {ask}"));
+        }
+        let children = self.calls.values().filter(|call| call.child).count();
+        match phase {
+            Phase::Working => words::line(&self.line(runtime)),
+            Phase::WaitingMidTurn if self.limited.is_some() => words::limited(self.limited.unwrap_or_default()),
+            Phase::WaitingMidTurn if children > 0 => format!("waiting for {children} of its children"),
+            Phase::WaitingMidTurn => "waiting".to_owned(),
+            Phase::WaitingAtRest => "waiting for background children".to_owned(),
+            Phase::Queued => "waiting for a slot".to_owned(),
+            Phase::HeldInterrupted => "held until the next input".to_owned(),
+            Phase::HeldOutOfTurns => "held until its owned runs have ended".to_owned(),
+            Phase::Closing | Phase::Quiet => String::new(),
+        }
+    }
+
     fn line(&self, runtime: &Runtime) -> String {
         if let Some(model) = &self.model {
             let is_of =
@@ -93,25 +111,4 @@ pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
     let name = if shown.display.name.is_empty() { &*shown.tool } else { &*shown.display.name };
     let input = shown.input.as_deref().unwrap_or(args);
     words::line(&format!("{name} {input}"))
-}
-
-/// Describes the activity of a session from records and phase. Returns an empty text if the phase alone is enough.
-pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String {
-    let mut open = OpenWork::default();
-    records.iter().for_each(|stored| open.add(&stored.record));
-    if let Some(ask) = open.calls.values().find_map(|call| call.ask.as_ref()) {
-        return words::line(&format!("needs approval: {ask}"));
-    }
-    let children = open.calls.values().filter(|call| call.child).count();
-    match phase {
-        Phase::Working => words::line(&open.line(runtime)),
-        Phase::WaitingMidTurn if open.limited.is_some() => words::limited(open.limited.unwrap_or_default()),
-        Phase::WaitingMidTurn if children > 0 => format!("waiting for {children} of its children"),
-        Phase::WaitingMidTurn => "waiting".to_owned(),
-        Phase::WaitingAtRest => "waiting for background children".to_owned(),
-        Phase::Queued => "waiting for a slot".to_owned(),
-        Phase::HeldInterrupted => "held until the next input".to_owned(),
-        Phase::HeldOutOfTurns => "held until its owned runs have ended".to_owned(),
-        Phase::Closing | Phase::Quiet => String::new(),
-    }
 }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_actors::Runtime;
-use subtend_actors::history::History;
+use subtend_actors::history::{self, History};
 use subtend_journal::ReadError;
 use subtend_session::ids::SessionId;
 use subtend_session::index::Head;
 use subtend_session::usage::Usage;
 
-use super::activity;
+use super::activity::OpenWork;
 use super::words::{self, StateLabel};
 
 #[derive(Debug)]
@@ -161,13 +161,15 @@ impl Forest {
 
 impl ForestNode {
     fn read(runtime: &Runtime, id: SessionId, head: &Head) -> Result<Self, ReadError> {
-        let journal = runtime.journal().without_bodies();
-        let (records, error) = match journal.records(id) {
-            Ok(records) => (records, None),
-            // Show the session with the reason, because other sessions of the tree may be readable.
-            Err(error) => (Vec::new(), Some(error.to_string())),
-        };
-        let history = History::of(&records);
+        let journal = runtime.journal();
+        let (mut history, mut open) = (History::default(), OpenWork::default());
+        let read = history::each(journal, id, |stored| {
+            history.add(stored);
+            open.add(&stored.record);
+        });
+        if read.is_err() {
+            (history, open) = Default::default();
+        }
         // Records list children in the order of creation; the index also lists children whose records are damaged.
         let mut children = history.children.clone();
         let known: BTreeSet<_> = history.children.iter().collect();
@@ -177,13 +179,14 @@ impl ForestNode {
             agent: head.agent.to_string(),
             title: head.title.to_string(),
             state: StateLabel::of(head.state, head.last_outcome),
-            activity: activity::of(runtime, &records, head.state),
+            activity: open.describe(runtime, head.state),
             own: history.usage,
             turns: history.turns,
             parent: head.parent,
             children,
             busy: head.state != subtend_session::state::Phase::Quiet,
-            error,
+            // Show the session with the reason, because other sessions of the tree may be readable.
+            error: read.err().map(|error| error.to_string()),
         })
     }
 }

@@ -7,21 +7,22 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, Response};
 use serde::Deserialize;
-use subtend_actors::history::History;
-use subtend_actors::transcript::{Transcript, TranscriptError, TranscriptReading};
+use subtend_actors::history;
+use subtend_actors::transcript::{Header, Transcript, TranscriptError, TranscriptReading};
 use subtend_actors::{Alternatives, QueueEntry, SessionHandle};
-use subtend_journal::Stored;
+use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{RunNo, Seq, SessionId};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{Lane, Record};
 use subtend_session::state::Phase;
 
+use super::activity::OpenWork;
 use super::approvals::{self, ApprovalsPart};
 use super::entries::{self, Item, NewestItems};
 use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
 use super::words::{self, StateLabel};
-use super::{PageFrame, Refusal, activity, html, markdown, render_fragment, worktree};
+use super::{PageFrame, Refusal, html, markdown, render_fragment, worktree};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -122,6 +123,16 @@ struct Streaming {
     calls: Vec<String>,
 }
 
+/// What the page shows of the records in addition to the transcript.
+#[derive(Default)]
+struct RecordFacts {
+    open: OpenWork,
+    /// The last record that changed which messages models see.
+    revision: Option<Seq>,
+    /// Children in the order of creation.
+    children: Vec<SessionId>,
+}
+
 struct TranscriptRead {
     head: String,
     newest: NewestItems,
@@ -144,20 +155,26 @@ impl TranscriptRead {
             Err(_) => Some(WorktreeLine { state: worktree::damaged(), branch: String::new() }),
         };
         let transcript = transcript(host, id, None, most)?;
+        let newest = entries::newest(runtime, &transcript, &alternatives, most);
+        let Transcript { header, entries, last_seq: seen, next: _ } = transcript;
+        let is_compacted = entries.iter().any(|shown| shown.compacted);
+        // A session may be large, so its texts are dropped before it is read again.
+        drop((entries, alternatives));
+        let facts = RecordFacts::read(runtime.journal(), id)?;
         let asks = ApprovalsPart::read(host, Some(id)).await?;
         let (asks, all_asks) = approvals::cards(&[&asks]);
         Ok(Self {
-            head: render_fragment(&ConversationHead::new(host, &transcript, worktree)?),
-            newest: entries::newest(runtime, &transcript, &alternatives, most),
+            head: render_fragment(&ConversationHead::new(host, &header, worktree, (&facts, is_compacted))?),
+            newest,
             asks,
             all_asks,
             queue: render_fragment(&Queue {
                 id,
                 entries: handle.queue().await?.into_iter().map(QueuedInput::from).collect(),
             }),
-            children: render_fragment(&RunningChildren::read(host, id)?),
-            seen: transcript.last_seq,
-            title: super::session_title(&transcript.header.title, &transcript.header.agent, &transcript.header.short),
+            children: render_fragment(&RunningChildren::read(host, id, &facts.children)?),
+            seen,
+            title: super::session_title(&header.title, &header.agent, &header.short),
         })
     }
 }
@@ -175,41 +192,33 @@ pub(super) fn transcript(host: &Host, id: SessionId, at: Option<Seq>, most: usiz
 }
 
 impl ConversationHead {
-    fn new(host: &Host, transcript: &Transcript, worktree: Option<WorktreeLine>) -> Result<Self, Problem> {
+    fn new(
+        host: &Host,
+        header: &Header,
+        worktree: Option<WorktreeLine>,
+        (facts, is_compacted): (&RecordFacts, bool),
+    ) -> Result<Self, Problem> {
         let journal = host.runtime().journal();
-        let head = journal
-            .head(transcript.header.id)?
-            .ok_or_else(|| Problem::no_session(&transcript.header.id.to_string()))?;
-        let back = match transcript.header.parent {
+        let head = journal.head(header.id)?.ok_or_else(|| Problem::no_session(&header.id.to_string()))?;
+        let back = match header.parent {
             Some(parent) => journal.head(parent)?.map(|parent_head| BranchParent {
                 id: parent,
                 title: super::title_or_name(60, &parent_head.title, &parent_head.agent, &parent_head.short),
                 kind: head.kind.map_or("branch", entries::branch_kind_name),
-                task: transcript
-                    .header
-                    .branch
-                    .as_ref()
-                    .and_then(|branch| branch.task.as_ref())
-                    .map(|task| words::line(task)),
+                task: header.branch.as_ref().and_then(|branch| branch.task.as_ref()).map(|task| words::line(task)),
             }),
             None => None,
         };
-        let records = journal.records(transcript.header.id)?;
-        let run = journal.inflight_of(transcript.header.id)?.map(|row| row.run);
+        let run = journal.inflight_of(header.id)?.map(|row| row.run);
         let state = StateLabel::of(head.state, head.last_outcome);
         Ok(Self {
-            id: transcript.header.id,
-            title: super::title_or_name(
-                120,
-                &transcript.header.title,
-                &transcript.header.agent,
-                &transcript.header.short,
-            ),
-            agent: transcript.header.agent.to_string(),
-            short: transcript.header.short.to_string(),
-            model: transcript.header.model.as_ref().map(ToString::to_string).unwrap_or_default(),
-            workspace: transcript.header.workspace.as_ref().map(ToString::to_string).unwrap_or_default(),
-            activity: activity::of(host.runtime(), &records, head.state),
+            id: header.id,
+            title: super::title_or_name(120, &header.title, &header.agent, &header.short),
+            agent: header.agent.to_string(),
+            short: header.short.to_string(),
+            model: header.model.as_ref().map(ToString::to_string).unwrap_or_default(),
+            workspace: header.workspace.as_ref().map(ToString::to_string).unwrap_or_default(),
+            activity: facts.open.describe(host.runtime(), head.state),
             back,
             worktree,
             run,
@@ -217,18 +226,34 @@ impl ConversationHead {
                 || (run.is_none() && matches!(state.class, "bad" | "odd")),
             state,
             closed: head.closed,
-            summary: transcript.header.summary.as_ref().map(|summary| entries::clip(summary)),
-            compacted: last_revision(&records).filter(|_| transcript.entries.iter().any(|shown| shown.compacted)),
+            summary: header.summary.as_ref().map(|summary| entries::clip(summary)),
+            compacted: facts.revision.filter(|_| is_compacted),
         })
     }
 }
 
+impl RecordFacts {
+    fn read(journal: &Journal, id: SessionId) -> Result<Self, ReadError> {
+        let mut facts = Self::default();
+        history::each(journal, id, |stored| facts.add(stored))?;
+        Ok(facts)
+    }
+
+    fn add(&mut self, stored: &Stored) {
+        self.open.add(&stored.record);
+        if let Record::Compacted(_) | Record::CompactionUndone { .. } | Record::RolledBack { .. } = stored.record {
+            self.revision = Some(stored.seq);
+        } else if let Record::ChildSpawned(spawned) = &stored.record {
+            self.children.push(spawned.child);
+        } else if let Record::BranchCreated(created) = &stored.record {
+            self.children.push(created.child);
+        }
+    }
+}
+
 /// Returns the last record that changed which messages models see.
-pub(super) fn last_revision(records: &[Stored]) -> Option<Seq> {
-    let revises = |stored: &&Stored| {
-        matches!(stored.record, Record::Compacted(_) | Record::CompactionUndone { .. } | Record::RolledBack { .. })
-    };
-    records.iter().rev().find(revises).map(|stored| stored.seq)
+pub(super) fn last_revision(journal: &Journal, id: SessionId) -> Result<Option<Seq>, ReadError> {
+    RecordFacts::read(journal, id).map(|facts| facts.revision)
 }
 
 impl From<QueueEntry> for QueuedInput {
@@ -243,11 +268,10 @@ impl From<QueueEntry> for QueuedInput {
 }
 
 impl RunningChildren {
-    fn read(host: &Host, id: SessionId) -> Result<Self, Problem> {
+    /// Reads the children of a session, of which it spawned `spawned` in this order.
+    fn read(host: &Host, id: SessionId, spawned: &[SessionId]) -> Result<Self, Problem> {
         let journal = host.runtime().journal();
         let (mut children, mut queued, mut all) = (Vec::new(), 0, 0);
-        // Sorted in the order of creation, which is known only from readable records.
-        let spawned = journal.records(id).map(|records| History::of(&records).children).unwrap_or_default();
         let known: BTreeSet<_> = spawned.iter().collect();
         let others = journal.children(id)?.into_iter().filter(|child| !known.contains(child)).collect::<Vec<_>>();
         for child in spawned.iter().copied().chain(others) {
@@ -270,7 +294,7 @@ impl RunningChildren {
                 | Phase::Closing => {}
             }
             let Some(row) = journal.inflight_of(child)? else { continue };
-            let records = journal.records(child).unwrap_or_default();
+            let facts = RecordFacts::read(journal, child).unwrap_or_default();
             children.push(ChildRow {
                 id: child,
                 run: row.run,
@@ -278,7 +302,7 @@ impl RunningChildren {
                 agent: head.agent.to_string(),
                 title: words::clip(&head.title, 80),
                 state: StateLabel::of(head.state, head.last_outcome),
-                activity: activity::of(host.runtime(), &records, head.state),
+                activity: facts.open.describe(host.runtime(), head.state),
             });
         }
         Ok(Self { id, all, queued, children })
