@@ -56,18 +56,13 @@ fn bound_answer(answer: Answer, max_calls: u32) -> ModelOutcome {
         format!("the answer has {calls} calls; the limit is {max_calls}")
     } else if values > max_values {
         format!("the arguments of the answer have {values} JSON values; the limit is {max_values}")
-    } else if let Err(why) = check_names(&answer) {
+    } else if let Some(Err(why)) = answer.model.as_ref().map(|model| check_length("model", model)) {
+        // It is recorded as it is, and an import refuses a longer one.
         why
     } else {
         return ModelOutcome::Answer(answer);
     };
     ModelOutcome::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
-}
-
-/// Checks the names in an answer by the limit of imports, since they are recorded as they are.
-fn check_names(answer: &Answer) -> Result<(), String> {
-    answer.model.iter().try_for_each(|model| check_length("model", model))?;
-    answer.calls.iter().try_for_each(|call| check_length("tool", &call.tool))
 }
 
 /// The progress of a spawned call, which its task reads after the call has ended or was dropped.
