@@ -194,40 +194,6 @@ fn x14_commands_that_wait_for_worktrees_leave_threads() {
     });
 }
 
-/// Attack: clients request large patches at once, and the finished ones wait for their tasks. The control: the next one is made when the
-/// client has taken the first.
-#[test]
-fn x14_finished_patch_keeps_its_permit_until_it_is_taken() {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let scene = FilesHost::new().await;
-        let id = scene.run_to_end("worker", &[write("new.txt", "n\n")]).await;
-        let handle = scene.host.runtime().find(&id).await.expect("no error").expect("a session");
-        let (begin, mut begun) = tokio::sync::mpsc::channel(1);
-        let (go, may_end) = std::sync::mpsc::channel::<()>();
-        let shown = |_, patch: Vec<u8>| (std::thread::current().id(), patch.len());
-        let mut first = Box::pin(handle.worktree_diff(8, move |changes, patch| {
-            begin.blocking_send(()).expect("the test waits");
-            may_end.recv().expect("the test ends it");
-            shown(changes, patch)
-        }));
-        tokio::select! {
-            _ = &mut first => panic!("it was not allowed to end"),
-            begun = begun.recv() => begun.expect("it began"),
-        }
-        go.send(()).expect("it waits");
-        let mut second = Box::pin(handle.worktree_diff(8, shown));
-        let limit = std::time::Duration::from_secs(2);
-        tokio::time::timeout(limit, &mut second).await.expect_err("the first one was not taken");
-        let (thread, bytes) = first.await.expect("a patch");
-        assert!(thread != std::thread::current().id() && bytes == 8, "made by the task of the request");
-        second.await.expect("control: its turn");
-        drop(handle);
-        scene.end().await;
-    });
-}
-
 /// Attack: a worktree with a long patch. The control: a shorter one is shown. The page shows the start of both.
 #[tokio::test]
 async fn x14_patch_above_the_limit_is_refused_over_http() {

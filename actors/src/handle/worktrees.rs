@@ -219,3 +219,41 @@ fn control_error(error: WorktreeError) -> ControlError {
     let why = error.to_string();
     if matches!(error, WorktreeError::Missing(_)) { ControlError::NotFound(why) } else { ControlError::Refused(why) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::mpsc;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{OpenOptions, Runtime};
+
+    /// Attack: clients request large patches at once, and the finished ones wait for their tasks. The control: the next one is made when the
+    /// first is taken.
+    #[tokio::test]
+    async fn result_of_worktree_work_keeps_its_permit() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
+        let runtime = Runtime::builder().model(Arc::new(model)).worktrees(Worktrees::new(dir.path(), None));
+        let runtime = runtime.start().await.expect("a runtime");
+        let session = runtime.open(OpenOptions::agent("general")).expect("a session");
+        let (begin, mut begun) = mpsc::channel(1);
+        let (go, may_end) = std::sync::mpsc::channel::<()>();
+        let mut first = Box::pin(session.on_worktree(move |_, _, _| {
+            begin.blocking_send(()).expect("the test waits");
+            may_end.recv().expect("the test ends it");
+            Ok(())
+        }));
+        tokio::select! {
+            _ = &mut first => panic!("it was not allowed to end"),
+            begun = begun.recv() => begun.expect("it began"),
+        }
+        go.send(()).expect("it waits");
+        let mut second = Box::pin(session.on_worktree(|_, _, _| Ok(())));
+        timeout(Duration::from_secs(1), &mut second).await.expect_err("the first one was not taken");
+        first.await.expect("no error");
+        timeout(Duration::from_secs(60), second).await.expect("control: its turn").expect("no error");
+    }
+}
