@@ -146,11 +146,9 @@ impl Log {
     }
 
     pub(crate) fn placed(&self, session: SessionId) -> Result<Option<Place>, ReadError> {
-        let first = self.journal.without_bodies().records_from(session, Seq(1), 1)?;
-        Ok(first.into_iter().find_map(|stored| {
-            let Record::SessionCreated(created) = stored.record else { return None };
-            Some(created.place)
-        }))
+        let first = self.journal.without_bodies().first_record(session)?;
+        let Record::SessionCreated(created) = first.record else { return Ok(None) };
+        Ok(Some(created.place))
     }
 }
 

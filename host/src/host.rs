@@ -9,7 +9,7 @@ use axum::Router;
 use serde::Serialize;
 use subtend_actors::{Approver, OpenOptions, Runtime, SessionHandle, ShutdownReport};
 use subtend_journal::{AppendError, Journal, Poisoned, ReadError};
-use subtend_session::ids::{Seq, SessionId};
+use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
@@ -416,10 +416,8 @@ fn is_imported(journal: &Journal, id: SessionId) -> Result<bool, ReadError> {
         Some(head) if head.is_erased() => return Ok(head.imported),
         Some(_) => {}
     }
-    let first = journal.records_from(id, Seq(1), 1)?;
-    Ok(first
-        .iter()
-        .any(|stored| matches!(&stored.record, Record::SessionCreated(created) if created.imported.is_some())))
+    let first = journal.first_record(id)?;
+    Ok(matches!(first.record, Record::SessionCreated(created) if created.imported.is_some()))
 }
 
 /// Returns the half of a session's id that is derived from the key.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use subtend_agents::slash::{SlashCommands, Typed};
-use subtend_session::ids::{Seq, SessionId};
+use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 
 use crate::host::Host;
@@ -51,12 +51,10 @@ pub(crate) async fn expand(host: &Host, workspace: String, text: String) -> Resu
 /// # Errors
 /// If its first record cannot be read.
 pub(crate) fn workspace_of(host: &Host, session: SessionId) -> Result<String, Problem> {
-    let first = host.runtime().journal().records_from(session, Seq(1), 1)?;
-    let workspace = first.into_iter().find_map(|stored| {
-        let Record::SessionCreated(created) = stored.record else { return None };
-        Some(created.workspace.to_string())
-    });
-    workspace.ok_or_else(|| Problem::no_session(&session.to_string()))
+    let Record::SessionCreated(created) = host.runtime().journal().first_record(session)?.record else {
+        return Err(Problem::no_session(&session.to_string()));
+    };
+    Ok(created.workspace.to_string())
 }
 
 #[cfg(test)]

@@ -123,6 +123,18 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
     Ok(Decoded { session, first_seq, epoch, at_ms, records })
 }
 
+/// Decodes only the first record of a frame: a reader of one record need not pay for thousands.
+/// # Errors
+/// As for [`decode`].
+pub(crate) fn decode_first(bytes: &[u8]) -> Result<Decoded, FrameError> {
+    let (FrameHeader { session, first_seq, epoch, at_ms, .. }, body) = open(bytes)?;
+    let corrupt = || FrameError::Corrupt("it holds no record".to_owned());
+    let list = body.strip_prefix(b"[").ok_or_else(corrupt)?;
+    let first = serde_json::Deserializer::from_slice(list).into_iter().next().ok_or_else(corrupt)?;
+    let records = vec![first.map_err(|error| classify_json_error(&error))?];
+    Ok(Decoded { session, first_seq, epoch, at_ms, records })
+}
+
 /// Returns the activation that wrote a frame, and the sequence number of the record after it. Checks everything but the records.
 /// # Errors
 /// As for [`decode`].

@@ -7,7 +7,7 @@ use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Changes, Head, Inflight, Row};
 use subtend_session::record::Record;
 
-use crate::codec::Decoded;
+use crate::codec::{self, Decoded};
 use crate::error::EngineError;
 
 pub type Result<T> = std::result::Result<T, EngineError>;
@@ -71,6 +71,21 @@ pub enum StoredFrame {
 }
 
 impl StoredFrame {
+    /// Returns the frame with its first record alone. One that cannot be decoded stays, for the reader to report.
+    pub(crate) fn first(self) -> Self {
+        match self {
+            Self::Bytes(bytes) => match codec::decode_first(&bytes) {
+                Ok(first) => Self::Records(Box::new(first)),
+                Err(_) => Self::Bytes(bytes),
+            },
+            Self::Records(mut of) => {
+                of.records.truncate(1);
+                Self::Records(of)
+            }
+            Self::Damaged(why) => Self::Damaged(why),
+        }
+    }
+
     /// Returns the size of the content; for records that were never encoded, an estimate.
     pub fn bytes(&self) -> u64 {
         let record = |record: &Record| record.heap_bytes().saturating_add(BYTES_PER_RECORD);

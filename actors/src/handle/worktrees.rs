@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtend_journal::{Journal, ReadError};
-use subtend_session::ids::{RunNo, Seq, SessionId};
+use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::record::Record;
 use subtend_tools::worktree::{
     KeptBranch, Merged, WorktreeChanges, WorktreeEntry, WorktreeError, WorktreeList, Worktrees,
@@ -185,12 +185,8 @@ impl SessionHandle {
 /// Returns the run in flight that works in the worktree of session `of`, in the tree of `root`.
 fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<(SessionId, RunNo)>, ReadError> {
     for (id, row) in journal.inflight()?.into_iter().filter(|(_, row)| row.root == root) {
-        let creations = journal.records_from(id, Seq(1), 1)?;
-        let works_there = creations.into_iter().any(|stored| {
-            let Record::SessionCreated(created) = stored.record else { return false };
-            created.worktree.is_some_and(|worktree| worktree.of == of)
-        });
-        if works_there {
+        let Record::SessionCreated(created) = journal.without_bodies().first_record(id)?.record else { continue };
+        if created.worktree.is_some_and(|worktree| worktree.of == of) {
             return Ok(Some((id, row.run)));
         }
     }
@@ -199,12 +195,9 @@ fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<
 
 /// Returns the branch that is left of the worktree of a session, if its repository can be read.
 fn kept_branch(worktrees: &Worktrees, journal: &Journal, session: SessionId) -> Option<KeptBranch> {
-    let creations = journal.records_from(session, Seq(1), 1).ok()?;
-    let workspace = creations.into_iter().find_map(|stored| {
-        let Record::SessionCreated(created) = stored.record else { return None };
-        created.worktree.filter(|worktree| worktree.of == session).map(|_| created.workspace)
-    });
-    worktrees.kept_branch(session, Path::new(&*workspace?)).ok().flatten()
+    let Record::SessionCreated(created) = journal.first_record(session).ok()?.record else { return None };
+    let workspace = created.worktree.filter(|worktree| worktree.of == session).map(|_| created.workspace)?;
+    worktrees.kept_branch(session, Path::new(&*workspace)).ok().flatten()
 }
 
 fn damage_message(worktrees: &Worktrees, session: SessionId, error: &WorktreeError) -> String {

@@ -98,8 +98,7 @@ impl Agents {
     /// Returns the list of tools that `session` has now, by its durable records; `None` for all tools.
     pub(crate) fn tools_of(&self, session: SessionId) -> Result<Option<Vec<Text>>, ReadError> {
         let missing = || ReadError::NoSuchSession(session);
-        let first = self.journal.records_from(session, Seq(1), 1)?.into_iter().next();
-        let Some(Record::SessionCreated(created)) = first.map(|stored| stored.record) else { return Err(missing()) };
+        let Record::SessionCreated(created) = self.journal.first_record(session)?.record else { return Err(missing()) };
         // Only a call that names tools changes the list, and its child has one from the start.
         let Some(created_with) = created.tools else { return Ok(None) };
         let mut end = self.journal.head(session)?.ok_or_else(missing)?.last_seq.0.saturating_add(1);
@@ -121,8 +120,7 @@ impl Agents {
 
     /// Returns what `child` of `parent` may do at most now.
     fn rights_of(&self, parent: SessionId, child: SessionId) -> Result<Authority, ReadError> {
-        let first = self.journal.records_from(child, Seq(1), 1)?.into_iter().next();
-        let Some(Record::SessionCreated(created)) = first.map(|stored| stored.record) else {
+        let Record::SessionCreated(created) = self.journal.first_record(child)?.record else {
             return Err(ReadError::NoSuchSession(child));
         };
         let ancestors = self.ancestor_agents_of(parent)?.unwrap_or_default();

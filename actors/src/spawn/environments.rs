@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 use subtend_agents::catalog::MAX_FILES;
 use subtend_agents::manifest::Manifest;
 use subtend_journal::Journal;
-use subtend_session::ids::{Seq, SessionId, Text};
+use subtend_session::ids::{SessionId, Text};
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::State;
 
@@ -266,11 +266,10 @@ impl Environments {
     }
 
     fn creation(&self, root: SessionId) -> Option<SessionCreated> {
-        let first = self.journal.records_from(root, Seq(1), 1).ok()?;
-        first.into_iter().find_map(|stored| {
-            let Record::SessionCreated(created) = stored.record else { return None };
-            Some(*created)
-        })
+        // Each session of a tree asks for its root, whose first frame may hold the records of thousands.
+        let first = self.journal.first_record(root).ok()?;
+        let Record::SessionCreated(created) = first.record else { return None };
+        Some(*created)
     }
 
     fn unusable(&self, workspace: Text, why: String) -> Arc<Agents> {

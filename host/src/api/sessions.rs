@@ -95,11 +95,9 @@ impl Session {
 
 /// Reads the first record of a session, without bodies.
 fn creation(runtime: &Runtime, id: SessionId) -> Result<Option<Box<SessionCreated>>, ReadError> {
-    let creations = runtime.journal().without_bodies().records_from(id, Seq(1), 1)?;
-    Ok(creations.into_iter().find_map(|stored| {
-        let Record::SessionCreated(created) = stored.record else { return None };
-        Some(created)
-    }))
+    let first = runtime.journal().without_bodies().first_record(id)?;
+    let Record::SessionCreated(created) = first.record else { return Ok(None) };
+    Ok(Some(created))
 }
 
 /// Filters of a session list.

@@ -192,11 +192,9 @@ struct SessionsPage<'a> {
 
 /// Returns the first record of a session, without bodies. `None` if it cannot be read; the session is still listed.
 fn created(runtime: &Runtime, id: SessionId) -> Option<Box<SessionCreated>> {
-    let first = runtime.journal().without_bodies().records_from(id, Seq(1), 1).ok()?;
-    first.into_iter().find_map(|stored| {
-        let Record::SessionCreated(record) = stored.record else { return None };
-        Some(record)
-    })
+    let first = runtime.journal().without_bodies().first_record(id).ok()?;
+    let Record::SessionCreated(record) = first.record else { return None };
+    Some(record)
 }
 
 fn workspace(runtime: &Runtime, id: SessionId) -> Option<String> {

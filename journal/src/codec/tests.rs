@@ -207,3 +207,23 @@ proptest! {
         prop_assert!(matches!(decode(cut), Err(FrameError::Corrupt(_))));
     }
 }
+
+/// Attack: a root whose first frame has the records of thousands of children, which each ask for its creation. The controls: all records,
+/// and a frame with a flipped bit.
+#[test]
+fn first_record_is_decoded_without_the_others() {
+    let records = vec![created("prompt"), input("first".into(), None, 1), input("second".into(), None, 2)];
+    let bytes = encode(&frame(records, Changes::default())).unwrap();
+    let whole = decode(&bytes).unwrap();
+    let first = decode_first(&bytes).unwrap();
+    assert_eq!((first.records.as_slice(), first.first_seq), (&whole.records[..1], whole.first_seq));
+    let mut rest_is_invalid = bytes.clone();
+    let end = rest_is_invalid.len() - 2;
+    rest_is_invalid[end] = b'!';
+    assert!(decode_first(&rest_is_invalid).is_err(), "the checksum is of the whole frame");
+    let sum = crc(&rest_is_invalid);
+    put(&mut rest_is_invalid, CRC_AT, sum);
+    assert!(decode(&rest_is_invalid).is_err());
+    assert_eq!(decode_first(&rest_is_invalid).unwrap().records, first.records);
+    assert!(decode_first(&encode(&frame(vec![], Changes::default())).unwrap()).is_err());
+}

@@ -144,7 +144,9 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         self.check_parent(id, at, fold.state.as_ref())?;
         let rows = fold.rows(epoch, created_ms.unwrap_or(at_ms), at_ms);
         if let Some(rows) = rows {
-            self.budget.take(at.line, rows.head.title.len().saturating_add(rows.head.agent.len()))?;
+            // The rows of all sessions are written at once: planned, encoded, and twice in the engine's pages.
+            let texts = rows.head.title.len().saturating_add(rows.head.agent.len());
+            self.budget.take(at.line, texts.saturating_mul(4))?;
             self.planned.sessions.push(rows);
         }
         Ok(())

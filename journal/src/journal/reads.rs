@@ -53,6 +53,18 @@ impl Journal {
         Ok(page(&*engine, self.bodies(), session, from.max(Seq(1)), count.max(1), u64::MAX)?.0)
     }
 
+    /// Returns the first record of a session, which is its creation. Decodes no other record of its frame.
+    ///
+    /// # Errors
+    /// As for [`Journal::records`], by this record alone.
+    pub fn first_record(&self, session: SessionId) -> Result<Stored, ReadError> {
+        let engine = self.shared().engine()?;
+        let frames = engine.range(session, Seq(1), Seq(2), u64::MAX)?.frames.into_iter().take(1);
+        let first = frames.map(|(seq, lsn, frame)| (seq, lsn, frame.map(StoredFrame::first))).collect();
+        let (records, _) = walk(&*engine, self.bodies(), session, Seq(1), first)?;
+        records.into_iter().next().ok_or(ReadError::NoSuchSession(session))
+    }
+
     /// Returns records as [`Journal::records_from`] does, but of no further frame after `max_bytes`, and whether there may
     /// be more. A page is empty only behind the last record.
     pub fn page_from(

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use subtend_journal::{Journal, ReadError};
-use subtend_session::ids::{RunKey, RunNo, Seq, SessionId};
+use subtend_session::ids::{RunKey, RunNo, SessionId};
 use subtend_session::index::{Inflight, surviving_runs};
 use subtend_session::place::{OnRestart, Owner};
 use subtend_session::record::Record;
@@ -63,8 +63,8 @@ pub fn preview_recovery(journal: &Journal) -> Result<(BTreeSet<SessionId>, BTree
 
 /// Returns whether a session was imported. An unreadable session is reported elsewhere.
 fn is_imported(journal: &Journal, session: SessionId) -> bool {
-    let first = journal.without_bodies().records_from(session, Seq(1), 1).unwrap_or_default();
-    first.iter().any(|stored| matches!(&stored.record, Record::SessionCreated(created) if created.imported.is_some()))
+    let first = journal.without_bodies().first_record(session);
+    first.is_ok_and(|stored| matches!(stored.record, Record::SessionCreated(created) if created.imported.is_some()))
 }
 
 /// Returns the resumed runs, owners first, as far as `admit` accepts them.
