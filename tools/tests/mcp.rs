@@ -218,6 +218,13 @@ impl FakeServer {
         let text = match params["name"].as_str().unwrap() {
             "echo" => format!("said: {}", params["arguments"]["text"].as_str().unwrap_or("nothing")),
             long if long.starts_with(LONG) => "ran".to_owned(),
+            // Reads nothing until the test allows it.
+            "hang" if self.mode == "deaf" => {
+                while !Path::new("resume").exists() {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                return;
+            }
             "hang" => return,
             "crash" => {
                 eprintln!("out of \u{1b}[31mcheese");
@@ -476,6 +483,34 @@ async fn cancelled_call_is_cancelled_at_the_server() {
     until("it is notified", || scene.received_lines().contains("notifications/cancelled")).await;
     assert_eq!(text(scene.call("echo", json!({})).await), "said: nothing");
     assert_eq!(scene.starts(), 1);
+}
+
+/// A message that only waits would stay in memory. The controls: the call that is not cancelled, and the next one.
+#[tokio::test]
+async fn call_that_ends_unread_is_never_sent() {
+    let scene = ServerScene::mode("deaf").await;
+    let stall = scene.invocation(json!({}));
+    let cancel = stall.cancel.clone();
+    let (_, ()) = tokio::join!(scene.run("hang", stall), async {
+        until("the call arrives", || scene.received_lines().contains("\"hang\"")).await;
+        cancel.cancel();
+    });
+    let (large, ()) = tokio::join!(scene.call("echo", json!({"text": "x".repeat(1 << 20)})), async {
+        for _ in 0..9 {
+            let call = scene.invocation(json!({"text": "unread"}));
+            let cancel = call.cancel.clone();
+            let (ended, ()) = tokio::join!(scene.run("echo", call), async {
+                tokio::task::yield_now().await;
+                cancel.cancel();
+            });
+            assert_eq!(ended, Err(ToolError::cancelled()));
+        }
+        std::fs::write(scene.dir.path().join("resume"), "").unwrap();
+    });
+    assert!(text(large).starts_with("said: xxx"));
+    assert_eq!(text(scene.call("echo", json!({})).await), "said: nothing");
+    assert!(!scene.received_lines().contains("unread"));
+    assert_eq!(scene.received_lines().matches("notifications/cancelled").count(), 1);
 }
 
 /// Over HTTP, the stream of a request that is not cancelled stays open. The control: nothing is cancelled before the time limit.

@@ -114,7 +114,7 @@ impl ServerConnection {
             ServerTransport::Http { url, headers } => {
                 let manager = login.manager(url).await.map_err(failed)?;
                 let (transport, thread) = http::transport(url, headers, manager).map_err(failed)?;
-                let transport = bounded_transport(transport, open.clone(), client.clone()).limit_kept_schemas();
+                let transport = bounded_transport(transport, open.clone(), client.clone()).over_http();
                 let served =
                     tokio::time::timeout(START_TIMEOUT, serve_client_with_lifecycle(client.clone(), transport, mode))
                         .await;

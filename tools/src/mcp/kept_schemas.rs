@@ -54,7 +54,7 @@ mod tests {
         let (server, client) = tokio::io::duplex(1 << 20);
         let open = OpenRequests::default();
         let transport = bounded_transport(tokio::io::split(client), open.clone(), Client::default());
-        let mut transport = if keeps_schemas { transport.limit_kept_schemas() } else { transport };
+        let mut transport = if keeps_schemas { transport.over_http() } else { transport };
         let (_answers, mut out) = tokio::io::split(server);
         let page = |n: usize| {
             let (name, schema) = tool(n);

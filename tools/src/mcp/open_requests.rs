@@ -1,7 +1,8 @@
-//! A transport that limits open requests of a server, checks ids of answers, and filters notifications.
+//! A transport that limits open requests of a server and waiting messages, checks ids of answers, and filters notifications.
 //!
-//! The MCP library holds each answer until the server reads it. A server that only sends requests would fill the host's memory. The library
-//! also spawns a task for each notification, so this transport drops unused notifications and handles progress itself.
+//! The MCP library holds each message until the server reads it. A server that only sends requests, or that reads nothing, would fill the
+//! host's memory. The library also spawns a task for each notification, so this transport drops unused notifications and handles progress
+//! itself.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use rmcp::model::{
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
 
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +31,8 @@ const MAX_CANCELLED: usize = 1_024;
 /// Time limit for closing a transport, because writing to a pipe that the server does not read blocks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time limit for sending a cancel. Until it is sent, the library keeps the stream of the cancelled call. Over HTTP, cancels wait for each other.
+/// Time limit for sending a cancel, so that few wait for a server that does not read. Until it is sent, the library keeps the stream of the
+/// cancelled call. Over HTTP, cancels wait for each other.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 const WRONG_ANSWER: &str = "it answered a request that is not open: with a wrong id, or for the second time";
@@ -90,11 +93,29 @@ impl OpenRequests {
 /// The requests to the server that it has not answered.
 #[derive(Default)]
 struct SentRequests {
+    /// Requests whose write has not begun. A cancelled token drops the request.
+    waiting: HashMap<RequestId, CancellationToken>,
     open: HashMap<RequestId, usize>,
     cancelled: VecDeque<RequestId>,
 }
 
 impl SentRequests {
+    /// Adds a request whose write has not begun. Returns the token that is cancelled with its call.
+    fn wait(&mut self, id: &RequestId) -> CancellationToken {
+        let withdrawn = CancellationToken::new();
+        self.waiting.insert(id.clone(), withdrawn.clone());
+        withdrawn
+    }
+
+    /// Notes that the write of a request begins. Returns false if the request was cancelled.
+    fn begin(&mut self, id: &RequestId) -> bool {
+        let is_wanted = self.waiting.remove(id).is_some();
+        if is_wanted {
+            self.add(id);
+        }
+        is_wanted
+    }
+
     fn add(&mut self, id: &RequestId) {
         let count = self.open.entry(id.clone()).or_default();
         *count = count.saturating_add(1);
@@ -109,28 +130,36 @@ impl SentRequests {
         true
     }
 
-    /// Notes that the server need not answer a request.
-    fn cancel(&mut self, id: &RequestId) {
+    /// Notes that the server need not answer a request. Returns false if the write of the request has not begun, and drops the request.
+    fn cancel(&mut self, id: &RequestId) -> bool {
+        if let Some(withdrawn) = self.waiting.remove(id) {
+            withdrawn.cancel();
+            return false;
+        }
         if self.remove(id) {
             self.cancelled.truncate(MAX_CANCELLED.saturating_sub(1));
             self.cancelled.push_front(id.clone());
         }
+        true
     }
 
-    /// Notes an answer. Returns false if it answers no request while others wait: a caller would wait in vain.
+    /// Notes an answer. Returns false if it answers no request while others wait: a caller would wait in vain. An answer to a request that was
+    /// not written would end its call, and leave its message in memory.
     fn answer(&mut self, id: &RequestId) -> bool {
         if self.remove(id) {
             return true;
         }
         let late = self.cancelled.iter().position(|cancelled| cancelled == id);
-        late.is_some_and(|at| self.cancelled.remove(at).is_some()) || self.open.is_empty()
+        late.is_some_and(|at| self.cancelled.remove(at).is_some()) || (self.open.is_empty() && self.waiting.is_empty())
     }
 }
 
 pub(super) struct BoundedTransport<T> {
     inner: T,
     open: OpenRequests,
-    sent: SentRequests,
+    sent: Arc<Mutex<SentRequests>>,
+    /// One permit for each message that may be written at a time. The others wait here, where they can be dropped.
+    writes: Arc<Semaphore>,
     client: Client,
     /// True once the connection's only subscription was acknowledged.
     is_acknowledged: bool,
@@ -152,7 +181,8 @@ where
     BoundedTransport {
         inner: transport.into_transport(),
         open,
-        sent: SentRequests::default(),
+        sent: Arc::default(),
+        writes: Arc::new(Semaphore::new(1)),
         client,
         is_acknowledged: false,
         kept: None,
@@ -167,30 +197,45 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let mut is_cancel = false;
+        let (mut is_cancel, mut request, mut withdrawn) = (false, None, CancellationToken::new());
         let answered = match &item {
             JsonRpcMessage::Response(response) => Some(response.id.clone()),
             JsonRpcMessage::Error(error) => error.id.clone(),
-            JsonRpcMessage::Request(request) => {
-                self.sent.add(&request.id);
+            JsonRpcMessage::Request(asked) => {
+                withdrawn = self.requests().wait(&asked.id);
+                request = Some(asked.id.clone());
                 None
             }
             JsonRpcMessage::Notification(notification) => {
                 if let ClientNotification::CancelledNotification(cancelled) = &notification.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
-                    self.sent.cancel(id);
                     is_cancel = true;
+                    if !self.requests().cancel(id) {
+                        // Do not send the cancel of a request that was not sent.
+                        withdrawn.cancel();
+                    }
                 }
                 None
             }
         };
         let (sent, ended, open) = (self.inner.send(item), self.ended.clone(), self.open.clone());
+        let (requests, writes) = (Arc::clone(&self.sent), Arc::clone(&self.writes));
         async move {
+            let write = async {
+                // An error would mean that the semaphore is closed, which never happens.
+                let _permit = writes.acquire().await;
+                match &request {
+                    Some(id) if !lock(&requests).begin(id) => Ok(()),
+                    Some(_) | None => sent.await,
+                }
+            };
             let done = tokio::select! {
                 biased;
                 () = ended.cancelled() => Ok(()),
-                done = sent => done,
+                () = withdrawn.cancelled() => Ok(()),
+                done = write => done,
+                // The rest of a message whose write has begun is in the buffer of the library, and is written first by the next write.
                 () = sleep(CANCEL_TIMEOUT), if is_cancel => Ok(()),
             };
             if let Some(id) = &answered {
@@ -214,13 +259,13 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                         return Some(message);
                     }
                 }
-                JsonRpcMessage::Response(response) if self.sent.answer(&response.id) => {
+                JsonRpcMessage::Response(response) if self.requests().answer(&response.id) => {
                     let Err(fault) = self.check_result(&mut response.result) else { return Some(message) };
                     self.open.set_fault(&fault);
                     self.ended.cancel();
                     return None;
                 }
-                JsonRpcMessage::Error(error) if error.id.as_ref().is_none_or(|id| self.sent.answer(id)) => {
+                JsonRpcMessage::Error(error) if error.id.as_ref().is_none_or(|id| self.requests().answer(id)) => {
                     return Some(message);
                 }
                 JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
@@ -238,11 +283,21 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
     }
 }
 
+fn lock(requests: &Mutex<SentRequests>) -> MutexGuard<'_, SentRequests> {
+    requests.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl<T> BoundedTransport<T> {
-    /// Limits the schemas that the library keeps for a connection over HTTP.
-    pub(super) fn limit_kept_schemas(mut self) -> Self {
+    /// Adapts the limits to a connection over HTTP. The library keeps schemas there, and sends each message by a request of its own, which it
+    /// drops when its call is cancelled.
+    pub(super) fn over_http(mut self) -> Self {
         self.kept = Some(KeptSchemas::default());
+        self.writes = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
         self
+    }
+
+    fn requests(&self) -> MutexGuard<'_, SentRequests> {
+        lock(&self.sent)
     }
 
     /// Removes the unneeded parts of a result. Returns an error if the connection must end.
@@ -299,7 +354,8 @@ impl<T> BoundedTransport<T> {
 mod tests {
     use rmcp::model::ClientResult;
     use serde_json::json;
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
+    use tokio::task::JoinSet;
 
     use super::*;
 
@@ -315,6 +371,44 @@ mod tests {
         // A request that was sent twice has two answers.
         [1, 1, 2].iter().for_each(|n| sent.add(&id(*n)));
         assert_eq!([1, 1, 1].map(|n| sent.answer(&id(n))), [true, true, false]);
+        // A request that waits to be written has no answer.
+        let mut sent = SentRequests::default();
+        sent.wait(&id(1));
+        assert_eq!([sent.answer(&id(1)), sent.begin(&id(1)), sent.answer(&id(1))], [false, true, true]);
+    }
+
+    /// The server reads nothing at first. The controls: the message whose write has begun, its cancel, and a message whose call is open.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_messages_end_with_their_calls() {
+        const CALLS: i64 = 100;
+        let (server, client) = tokio::io::duplex(64);
+        let mut transport = bounded_transport(tokio::io::split(client), OpenRequests::default(), Client::default());
+        let mut server = tokio::io::BufReader::with_capacity(1, server);
+        let mut sends = JoinSet::new();
+        for id in 0..CALLS {
+            let params = json!({"name": "x".repeat(1_000)});
+            let request = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+            sends.spawn(transport.send(serde_json::from_value(request).unwrap()));
+        }
+        assert!(!server.fill_buf().await.unwrap().is_empty());
+        for id in 0..CALLS - 1 {
+            let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+            sends.spawn(transport.send(serde_json::from_value(cancel).unwrap()));
+        }
+        let dropped = async {
+            while sends.len() > 3 {
+                sends.join_next().await.unwrap().unwrap().unwrap();
+            }
+        };
+        timeout(CANCEL_TIMEOUT * 9 / 10, dropped).await.unwrap();
+        let mut lines = server.lines();
+        let mut received = Vec::new();
+        while received.len() < 3 {
+            let line: serde_json::Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+            received.push(line.get("id").unwrap_or(&line["params"]["requestId"]).clone());
+        }
+        assert_eq!(received, [0, CALLS - 1, 0]);
+        assert!(sends.join_all().await.into_iter().all(|sent| sent.is_ok()));
     }
 
     /// The answer of a cancelled request is still sent, and fills the memory if the server does not read it. The control: sent answers.
@@ -344,7 +438,8 @@ mod tests {
         let mut transport = BoundedTransport {
             inner: (),
             open: OpenRequests::default(),
-            sent: SentRequests::default(),
+            sent: Arc::default(),
+            writes: Arc::new(Semaphore::new(1)),
             client: Client::default(),
             is_acknowledged: false,
             kept: None,
