@@ -23,6 +23,7 @@ mod cancel;
 mod cancel_tree;
 mod causes;
 mod checkpoints;
+mod classifying;
 mod compactions;
 mod contexts;
 mod r#continue;

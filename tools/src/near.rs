@@ -51,15 +51,15 @@ fn fold_name(name: &str) -> String {
 /// Returns the distance of a name, or `None` if it is unrelated.
 fn rank(requested: &str, name: &str) -> Option<usize> {
     let name = fold_name(name);
-    let distance = strsim::levenshtein(requested, &name);
-    let longer = requested.len().max(name.len());
+    let difference = requested.len().abs_diff(name.len());
     // A name that contains the other, such as `read_file` for `read`, is a likely mistake at any distance.
-    let part = name.len() >= 3 && requested.len() >= 3 && (requested.contains(&name) || name.contains(requested));
-    match (part, distance <= longer.div_ceil(3).min(3)) {
-        (true, _) => Some(distance.min(2)),
-        (false, true) => Some(distance),
-        (false, false) => None,
+    if name.len() >= 3 && requested.len() >= 3 && (requested.contains(&name) || name.contains(requested)) {
+        return Some(difference.min(2));
     }
+    let max_distance = requested.len().max(name.len()).div_ceil(3).min(3);
+    // Compared only if near: the time grows with the product of both lengths.
+    let distance = (difference <= max_distance).then(|| strsim::levenshtein(requested, &name))?;
+    (distance <= max_distance).then_some(distance)
 }
 
 #[cfg(test)]
@@ -75,6 +75,14 @@ mod tests {
             ["Read", "read_file", "serach", "ls", "writeFile", "weather_forecast", ""].map(first),
             [Some("read"), Some("read"), Some("search"), Some("list"), Some("write"), None, None]
         );
+    }
+
+    /// The control: names of nearly the same length are compared.
+    #[test]
+    fn names_of_very_different_lengths_are_not_compared() {
+        assert_eq!(rank(&format!("a{}", "x".repeat(50)), &"x".repeat(48)), Some(2));
+        assert_eq!(rank(&format!("a{}c", "x".repeat(50)), &format!("b{}d", "x".repeat(50))), Some(2));
+        assert_eq!(rank(&"a".repeat(300_000), &"b".repeat(600_000)), None);
     }
 
     #[test]

@@ -260,20 +260,35 @@ impl Registry {
         approver: bool,
         granted: &dyn Fn(&Access) -> bool,
     ) -> Classified {
-        let entry = self.tools.get(tool).filter(|entry| is_offered(entry.tool.as_ref(), authority, only, approver));
-        let Some(entry) = entry else {
-            if let Some(live) = self.live.as_ref().filter(|_| !self.tools.contains_key(tool)) {
-                return self.classify_live(live.as_ref(), (tool, args), authority, only, approver, granted);
-            }
+        self.classify_offered(tool, args, authority, only, approver, granted).unwrap_or_else(|| {
             let offered = self.offered(authority, only, approver);
             let message = self.unknown_tool_error(tool, offered.iter().map(|spec| &*spec.name));
-            return Classified::Invalid { kind: Invalid::UnknownTool, message };
+            Classified::Invalid { kind: Invalid::UnknownTool, message }
+        })
+    }
+
+    /// Classifies a call like [`Registry::classify`]. Returns `None` if no tool with this name is offered.
+    ///
+    /// Does not build the error for an unknown tool, which compares all names. See [`Registry::unknown_tool_error`].
+    pub fn classify_offered(
+        &self,
+        tool: &str,
+        args: &str,
+        authority: &Authority,
+        only: Option<&[Text]>,
+        approver: bool,
+        granted: &dyn Fn(&Access) -> bool,
+    ) -> Option<Classified> {
+        let entry = self.tools.get(tool).filter(|entry| is_offered(entry.tool.as_ref(), authority, only, approver));
+        let Some(entry) = entry else {
+            let live = self.live.as_ref().filter(|_| !self.tools.contains_key(tool))?;
+            return Self::classify_live(live.as_ref(), (tool, args), authority, only, approver, granted);
         };
         let parsed = arguments::parse(tool, args).and_then(|args| match &entry.schema {
             Some(schema) => arguments::validate(tool, schema, args),
             None => Ok(args),
         });
-        Self::ready(&entry.tool, parsed, authority, granted)
+        Some(Self::ready(&entry.tool, parsed, authority, granted))
     }
 
     fn ready(
@@ -293,28 +308,21 @@ impl Registry {
 
     /// Classifies a call of a dynamic tool. Leaves the check of a tool that is not known yet to the start of the call.
     fn classify_live(
-        &self,
         live: &dyn LiveTools,
         (tool, args): (&str, &str),
         authority: &Authority,
         only: Option<&[Text]>,
         approver: bool,
         granted: &dyn Fn(&Access) -> bool,
-    ) -> Classified {
+    ) -> Option<Classified> {
         let tools = live.tools();
         if tools.get(tool).is_none()
             && let Some(unlisted) = live.find_unlisted(tool)
             && is_offered(unlisted.as_ref(), authority, only, approver)
         {
-            return Self::ready(&unlisted, arguments::parse(tool, args), authority, granted);
+            return Some(Self::ready(&unlisted, arguments::parse(tool, args), authority, granted));
         }
-        let classified = tools.classify(tool, args, authority, only, approver, granted);
-        if !matches!(classified, Classified::Invalid { kind: Invalid::UnknownTool, .. }) {
-            return classified;
-        }
-        let offered = self.offered(authority, only, approver);
-        let message = self.unknown_tool_error(tool, offered.iter().map(|spec| &*spec.name));
-        Classified::Invalid { kind: Invalid::UnknownTool, message }
+        tools.classify_offered(tool, args, authority, only, approver, granted)
     }
 
     /// Returns the error for a model that called the tool `requested`, which is not offered to it.

@@ -87,6 +87,12 @@ impl Driver {
         self.cells.calls.cap(&called, &mut request);
         let mut calling = model_call::call(&model, request, deltas, self.state.limits.calls_per_answer);
         match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
+            // Classified by a task, since the handler must not yield.
+            Poll::Ready(outcome) if !turn::is_quick(&outcome) => {
+                drop(calling);
+                let calling = Box::pin(std::future::ready(outcome));
+                self.spawn_turn(ModelCallStart::Now(calling), called, at, last_delta);
+            }
             Poll::Ready(mut outcome) => {
                 drop(calling);
                 self.cells.calls.price(&called, &mut outcome);
@@ -173,7 +179,7 @@ impl Driver {
                 biased;
                 () = task_stop.cancelled() => None,
                 (outcome, called) = coming => Some(match outcome {
-                    Ok(outcome) => cells.answered((&agents, &offer), at, outcome, &called),
+                    Ok(outcome) => cells.answered_in_steps((&agents, &offer), at, outcome, &called).await,
                     Err(why) => {
                         (Command::NotCalled { turn: at.turn, attempt: at.attempt, why }, ParsedCalls::default())
                     }

@@ -8,6 +8,7 @@ use subtend_models::model::{Deltas, ModelError, StreamProgress};
 use subtend_session::command::{Answered, AttemptFailed, Command, ResolvedCall};
 use subtend_session::ids::{AttemptNo, CallId, Text, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
+use subtend_session::record::ToolCall;
 use subtend_session::usage::Usage;
 
 use crate::calls::in_flight::ParsedCalls;
@@ -50,6 +51,46 @@ impl Drop for DeltaSink {
     }
 }
 
+/// The maximum number of calls that are classified before other tasks run on the thread.
+const MAX_CLASSIFIED: usize = 8;
+
+/// The classified calls of an answer.
+#[derive(Default)]
+struct ResolvedCalls {
+    calls: Vec<ResolvedCall>,
+    ready: ParsedCalls,
+}
+
+impl ResolvedCalls {
+    fn push(&mut self, (agents, tool_set): (&Agents, &ToolSet), turn: TurnNo, ix: u32, tool_call: ToolCall) {
+        let found = agents.classify(tool_set, &BTreeSet::new(), &tool_call.tool, &tool_call.args);
+        self.ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
+        self.calls.push(ResolvedCall {
+            asked: tool_call,
+            kind: found.kind,
+            note: found.note,
+            access: found.access,
+            ask: found.ask,
+        });
+    }
+}
+
+/// Returns whether the calls of `outcome` are few enough to be classified at once.
+pub(crate) fn is_quick(outcome: &ModelOutcome) -> bool {
+    match outcome {
+        ModelOutcome::Answer(answer) => answer.calls.len() <= MAX_CLASSIFIED,
+        ModelOutcome::Error(_) | ModelOutcome::Panic(_) => true,
+    }
+}
+
+fn take_calls(outcome: &mut ModelOutcome) -> impl Iterator<Item = (u32, ToolCall)> + use<> {
+    let calls = match outcome {
+        ModelOutcome::Answer(answer) => std::mem::take(&mut answer.calls),
+        ModelOutcome::Error(_) | ModelOutcome::Panic(_) => Vec::new(),
+    };
+    (0_u32..).zip(calls)
+}
+
 impl Cells {
     /// Returns the receiver of a call's deltas, which updates the last delta's time, the subscribers and the text.
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, last_delta: &LastDelta) -> Deltas {
@@ -58,36 +99,56 @@ impl Cells {
         Deltas::with_progress(move |progress: StreamProgress| sink.take(&progress))
     }
 
-    /// Returns the command for the outcome of the model call, and its parsed calls.
+    /// Returns the command for the outcome of the model call, and its parsed calls. See [`is_quick`].
     pub(crate) fn answered(
         &self,
-        (agents, tool_set): (&Agents, &ToolSet),
+        offer: (&Agents, &ToolSet),
+        at: Address,
+        mut outcome: ModelOutcome,
+        called: &Called,
+    ) -> (Command, ParsedCalls) {
+        let mut resolved = ResolvedCalls::default();
+        for (ix, tool_call) in take_calls(&mut outcome) {
+            resolved.push(offer, at.turn, ix, tool_call);
+        }
+        self.outcome_command(at, outcome, called, resolved)
+    }
+
+    /// Returns the same as [`Cells::answered`]. Classifies a few calls at a time: a hostile model may make many that take long.
+    pub(crate) async fn answered_in_steps(
+        &self,
+        offer: (&Agents, &ToolSet),
+        at: Address,
+        mut outcome: ModelOutcome,
+        called: &Called,
+    ) -> (Command, ParsedCalls) {
+        let mut resolved = ResolvedCalls::default();
+        for (ix, tool_call) in take_calls(&mut outcome) {
+            if ix > 0 && resolved.calls.len().is_multiple_of(MAX_CLASSIFIED) {
+                tokio::task::yield_now().await;
+            }
+            resolved.push(offer, at.turn, ix, tool_call);
+        }
+        self.outcome_command(at, outcome, called, resolved)
+    }
+
+    fn outcome_command(
+        &self,
         at: Address,
         outcome: ModelOutcome,
         called: &Called,
+        ResolvedCalls { calls, ready }: ResolvedCalls,
     ) -> (Command, ParsedCalls) {
         let Address { session, turn, attempt, .. } = at;
-        let mut ready = ParsedCalls::default();
         let command = match outcome {
             ModelOutcome::Answer(answer) => {
                 let model = self.calls.on_model_answered(session, called, &answer);
-                let calls = answer.calls.into_iter().zip(0_u32..).map(|(tool_call, ix)| {
-                    let found = agents.classify(tool_set, &BTreeSet::new(), &tool_call.tool, &tool_call.args);
-                    ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
-                    ResolvedCall {
-                        asked: tool_call,
-                        kind: found.kind,
-                        note: found.note,
-                        access: found.access,
-                        ask: found.ask,
-                    }
-                });
                 Command::ModelAnswered(Box::new(Answered {
                     turn,
                     attempt,
                     text: answer.text,
                     reasoning: answer.reasoning,
-                    calls: calls.collect(),
+                    calls,
                     stop: answer.stop,
                     model,
                     usage: answer.usage,

@@ -65,8 +65,8 @@ impl Agents {
             return None;
         }
         let all = |_: &Access| true;
-        let found = self.tools.classify(tool, args, &offer.authority, offer.only.as_deref(), true, &all);
-        let Found::Ready { tool, args, .. } = found else { return None };
+        let found = self.tools.classify_offered(tool, args, &offer.authority, offer.only.as_deref(), true, &all);
+        let Some(Found::Ready { tool, args, .. }) = found else { return None };
         let command = match background::command(&args) {
             Ok(command) => command?,
             Err(error) => return Some(Classified::tree(Err(error.message.into()))),

@@ -237,25 +237,25 @@ impl Agents {
             }
         };
         let granted = |access: &Access| background::is_granted(always, tool, access);
-        match self.tools.classify(tool, args, &offer.authority, offer.only.as_deref(), true, &granted) {
-            Found::Ready { tool, args, kind, access, ask } => Classified {
+        let invalid = |kind, message| Classified {
+            kind: CallKind::Invalid(kind),
+            note: Some(message),
+            access: None,
+            ask: NeededApproval::None,
+            ready: None,
+        };
+        match self.tools.classify_offered(tool, args, &offer.authority, offer.only.as_deref(), true, &granted) {
+            Some(Found::Ready { tool, args, kind, access, ask }) => Classified {
                 kind,
                 note: None,
                 access: access.map(Box::new),
                 ask,
                 ready: Some(Parsed::Tool(tool, args)),
             },
-            Found::Invalid { kind, message } => {
-                let offered = || offer.specs.iter().map(|spec| &*spec.name);
-                let message =
-                    if kind == Invalid::UnknownTool { self.tools.unknown_tool_error(tool, offered()) } else { message };
-                Classified {
-                    kind: CallKind::Invalid(kind),
-                    note: Some(message),
-                    access: None,
-                    ask: NeededApproval::None,
-                    ready: None,
-                }
+            Some(Found::Invalid { kind, message }) => invalid(kind, message),
+            None => {
+                let offered = offer.specs.iter().map(|spec| &*spec.name);
+                invalid(Invalid::UnknownTool, self.tools.unknown_tool_error(tool, offered))
             }
         }
     }
