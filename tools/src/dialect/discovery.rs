@@ -130,7 +130,7 @@ impl GetTools {
             let about = tool.description.split_whitespace().collect::<Vec<_>>().join(" ");
             json!({"name": *tool.name, "description": bounded::shorten(&about, MAX_DESCRIPTION)})
         };
-        let (tools, omitted) = take_within(self.all.iter().filter(fits).map(line), max);
+        let (tools, omitted) = take_within(self.all.iter().filter(fits), line, max);
         listing(tools, omitted, "give a `query`", &[] as &[&str])
     }
 
@@ -140,7 +140,7 @@ impl GetTools {
         let found = names().filter(|name| seen.insert(*name)).filter_map(|name| self.find(name));
         let whole =
             |tool: &ToolSpec| json!({"name": *tool.name, "description": *tool.description, "parameters": *tool.schema});
-        let (tools, omitted) = take_within(found.map(whole), max);
+        let (tools, omitted) = take_within(found, whole, max);
         let unknown = names().filter(|name| self.find(name).is_none()).take(MAX_UNKNOWN);
         let unknown: Vec<_> = unknown.map(|name| bounded::shorten(name, 64)).collect();
         listing(tools, omitted, "name fewer at a time", &unknown)
@@ -151,19 +151,25 @@ impl GetTools {
     }
 }
 
-/// Returns the values that fit into `max` bytes, and the number of omitted ones.
-fn take_within(all: impl Iterator<Item = Value>, max: usize) -> (Vec<Value>, usize) {
-    let (mut budget, mut kept, mut omitted) = (max, Vec::new(), 0_usize);
-    for one in all {
-        match budget.checked_sub(one.to_string().len().saturating_add(1)).filter(|_| omitted == 0) {
+/// Returns the entries of the first tools, which fit into `max` bytes, and the number of omitted tools.
+fn take_within<'a>(
+    mut all: impl Iterator<Item = &'a ToolSpec>,
+    entry: impl Fn(&'a ToolSpec) -> Value,
+    max: usize,
+) -> (Vec<Value>, usize) {
+    let (mut budget, mut kept) = (max, Vec::new());
+    for tool in all.by_ref() {
+        let one = entry(tool);
+        match budget.checked_sub(one.to_string().len().saturating_add(1)) {
             Some(rest) => {
                 budget = rest;
                 kept.push(one);
             }
-            None => omitted = omitted.saturating_add(1),
+            // The others are only counted: a model may name many tools with large schemas.
+            None => return (kept, all.count().saturating_add(1)),
         }
     }
-    (kept, omitted)
+    (kept, 0)
 }
 
 fn listing(tools: Vec<Value>, omitted: usize, hint: &str, unknown: &[impl AsRef<str>]) -> Value {

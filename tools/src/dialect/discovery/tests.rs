@@ -80,6 +80,21 @@ fn b8_tools_that_do_not_fit_are_counted() {
     assert_eq!(listing, json!({"tools": [look], "more": "2 more are not shown: give a `query`"}));
 }
 
+/// The control: with enough bytes, each tool has an entry.
+#[test]
+fn omitted_tools_are_counted_without_their_entries() {
+    let listed = |max: usize| {
+        let made = std::cell::Cell::new(0);
+        let entry = |tool: &ToolSpec| {
+            made.set(made.get() + 1);
+            json!({"name": *tool.name})
+        };
+        let (kept, omitted) = take_within(all().iter().cycle().take(256), entry, max);
+        (kept.len(), omitted, made.get())
+    };
+    assert_eq!([8_000, 20].map(listed), [(256, 0, 256), (1, 255, 2)]);
+}
+
 #[test]
 fn schemas_agree_with_the_parser() {
     let [get, call] = specs().map(|spec| arguments::compile(&spec.schema).unwrap());
