@@ -9,6 +9,9 @@ use crate::tool::ToolError;
 
 /// Maximum bytes of one address.
 const MAX_ADDRESS: usize = 8 << 10;
+/// Maximum bytes of a host, as for a domain name. Hosts are measured before they are parsed: the conversion of a long one takes many
+/// milliseconds.
+const MAX_HOST: usize = 253;
 /// Maximum number of times that a path is decoded for rules.
 const MAX_DECODED: usize = 4;
 /// Maximum bytes of an address shown in an error.
@@ -22,6 +25,10 @@ pub(super) fn parse(text: &str) -> Result<Url, ToolError> {
     let bad = |why: &str| ToolError::bad_args(format!("`{}` {why}", harmless_url(text)));
     if text.len() > MAX_ADDRESS {
         return Err(ToolError::bad_args(format!("the address has more than {MAX_ADDRESS} bytes")));
+    }
+    let bytes = host_part(text).len();
+    if bytes > MAX_HOST {
+        return Err(ToolError::bad_args(format!("the host of the address has {bytes} bytes; the limit is {MAX_HOST}")));
     }
     let mut url = Url::parse(text.trim())
         .map_err(|error| bad(&format!("is not an address: {error}; write one such as `https://docs.rs/tokio`")))?;
@@ -37,6 +44,21 @@ pub(super) fn parse(text: &str) -> Result<Url, ToolError> {
     url.set_fragment(None);
     normalize(&mut url).map_err(|why| bad(&why))?;
     Ok(url)
+}
+
+/// Returns at least the host of an address, as it is written.
+fn host_part(address: &str) -> &str {
+    let rest = address.split_once(':').map_or(address, |(_, rest)| rest);
+    let rest = rest.trim_start_matches(|c: char| matches!(c, '/' | '\\') || c.is_ascii_whitespace());
+    let authority = rest.split(['/', '\\', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    host.trim_end_matches('.')
+}
+
+/// Resolves the target of a redirect of `from`.
+pub(super) fn join(from: &Url, to: &str) -> Option<Url> {
+    (to.len() <= MAX_ADDRESS).then(|| from.join(to).ok())?
 }
 
 /// Normalizes an address for rules: removes a trailing dot of the host and unnecessary escapes, which do not change the meaning.
@@ -169,6 +191,27 @@ mod tests {
         assert_eq!(read("/x/..%5csecret"), ["/x/..%5Csecret", "/secret"]);
         assert_eq!(read("/secret;x=1/a"), ["/secret;x=1/a", "/secret/a"]);
         assert_eq!(read("/x%2F%2F..%2Fsecret"), ["/x%2F%2F..%2Fsecret", "/x/secret", "/secret"]);
+    }
+
+    /// The control: a host of as many bytes as are accepted, and long other parts.
+    #[test]
+    fn long_hosts_are_refused_before_they_are_parsed() {
+        let host = |bytes: usize| "a.".repeat(bytes).split_at(bytes).0.to_owned();
+        let long = "界".repeat(900);
+        let why = |bytes: usize| Err(format!("the host of the address has {bytes} bytes; the limit is 253"));
+        let refused = |text: &str| parse(text).map(drop).map_err(|error| error.message);
+        let accepted = [
+            format!("https://{}:8443/", host(253)),
+            format!("https://{}./", host(253)),
+            format!("https://a.b/{long}/?x:y@{long}"),
+        ];
+        assert_eq!(accepted.map(|text| refused(&text)), [(); 3].map(Ok));
+        for before in ["https://", "https:", "http:\\\\", " https:/\t/", "https://user:secret@", "https://a@b@"] {
+            for after in ["", ":80", "/a", "\\a", "?a", "#a@b", "./"] {
+                assert_eq!(refused(&format!("{before}{long}.{long}{after}")), why(5_401), "{before} {after}");
+            }
+        }
+        assert_eq!(refused(&format!("https://{}/", host(255))), why(255));
     }
 
     #[test]

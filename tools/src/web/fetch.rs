@@ -139,7 +139,7 @@ impl Fetcher {
         let broken = |why: &str| {
             ToolError::failed(format!("`{}` redirects to an address that {why}", harmless_url(from.as_str())))
         };
-        let next = from.join(to).map_err(|_| broken("cannot be read"))?;
+        let next = address::join(from, to).ok_or_else(|| broken("cannot be read"))?;
         let next = address::parse(next.as_str()).map_err(|_| broken("is not a web address, or contains a user"))?;
         if from.scheme() == "https" && next.scheme() != "https" {
             return Err(broken("is not encrypted, unlike the first one"));
