@@ -11,7 +11,7 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
 use super::logins::LoginFile;
-use super::paint::{BAD, BOLD, CAUTION, DIM, GOOD, Styled, ago, harmless};
+use super::paint::{BAD, BOLD, CAUTION, DIM, GOOD, Styled, ago, harmless, on_one_line};
 use super::trust::Trust;
 use super::{clock, json, servers, settings, web, workspace};
 
@@ -206,7 +206,7 @@ fn login(args: &LoginArgs) -> Result<Code, Fail> {
 }
 
 fn cannot(server: &ServerConfig, why: &str) -> Fail {
-    Fail::Other(format!("cannot log in to the MCP server `{}`: {}", server.name, harmless(why)))
+    Fail::Other(format!("cannot log in to the MCP server `{}`: {}", server.name, on_one_line(why)))
 }
 
 /// Asks the user whether the login page and the server that receives its answer belong together, unless that is proven.

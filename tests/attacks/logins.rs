@@ -347,6 +347,21 @@ async fn endless_metadata_is_bounded() {
     assert!(total <= 32, "{total} requests");
 }
 
+/// The control: the reason is printed.
+#[tokio::test]
+async fn error_of_an_authorization_server_is_one_line() {
+    let server_at = LoginServer::with(|request, _, _| {
+        (request.target == "/token").then(|| {
+            let error = json!({"error": "no\nlogged in", "error_description": "done\r\nlogged in at `notes`"});
+            ("400 Bad Request", "content-type: application/json\r\n".to_owned(), error.to_string())
+        })
+    });
+    let pending = begin(&server_at).await.expect("a page");
+    let query = agreed(&pending);
+    let why = pending.finish(&query).await.expect_err("refused").to_string();
+    assert!(why.contains("logged in") && !why.contains(['\n', '\r']), "{why}");
+}
+
 /// A redirect would send request, code or token to another server. The control: a login without one (`login`).
 #[tokio::test]
 async fn login_requests_do_not_follow_redirects_to_other_servers() {

@@ -12,7 +12,8 @@ use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpReq
 
 use crate::http::checked::{AllowedHosts, CheckedClient, RequestFailed};
 use crate::http::{InternalHost, Resolver, SystemResolver};
-use crate::mcp::result;
+use crate::mcp::result::{self, ServerText};
+use crate::secrets::Secrets;
 use crate::threads;
 
 /// Maximum bytes of an answer.
@@ -106,8 +107,8 @@ impl BoundedClient {
         self.requested.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Adds the reason of the last failed request to a message.
-    pub(super) fn explain(&self, message: &str) -> String {
+    /// Adds the reason of the last failed request to a message. Returns one line without `secrets`.
+    pub(super) fn explain(&self, message: &str, secrets: &Secrets) -> String {
         let mut text = result::short(message);
         if let Some(fault) = self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
             && !text.contains(&fault)
@@ -115,7 +116,7 @@ impl BoundedClient {
             // Writing to a string cannot fail.
             let _ = write!(text, " ({fault})");
         }
-        text
+        ServerText::from(text).one_line(secrets)
     }
 
     /// Sends a request, and reads the whole response or only its head.

@@ -108,7 +108,7 @@ impl PendingLogin {
         let url = login_address(server).map_err(str::to_owned)?.to_owned();
         let reach = LoginReach::of(&url, internal_hosts)?;
         let client = BoundedClient::for_login(reach.clone());
-        let failed = |error: AuthError| LoginError(client.explain(&error.to_string()));
+        let failed = |error: AuthError| LoginError(client.explain(&error.to_string(), &Secrets::default()));
         let challenge = challenge(server, &url, &client).await?;
         let mut manager =
             AuthorizationManager::new_with_oauth_http_client(&*url, client.clone()).await.map_err(failed)?;
@@ -220,10 +220,7 @@ impl PendingLogin {
             return Err(LoginError(format!("its authorization server refused: {}{about}", to_message(&error))));
         }
         let secret = Secrets::of(self.client_secret.iter().map(|secret| ("client secret", secret)));
-        let failed = |error: AuthError| {
-            let why = self.client.explain(&error.to_string());
-            LoginError(secret.redact(&why).into_owned())
-        };
+        let failed = |error: AuthError| LoginError(self.client.explain(&error.to_string(), &secret));
         let callback = format!("{}?{query}", self.redirect);
         let callback = AuthorizationCallback::from_redirect_url(&callback).map_err(failed)?;
         let (code, state, issuer) = (&callback.code, &callback.csrf_token, callback.issuer.as_deref());
