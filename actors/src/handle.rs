@@ -17,11 +17,12 @@ use crate::observe::event::subscription::{Subscription, SubscriptionScope};
 use crate::observe::following::Events;
 use crate::views::history;
 
+pub use crate::values::alternatives::{Alternative, Alternatives};
 pub use crate::values::control::Control;
 pub use crate::values::ended::Ended;
 pub use crate::values::error::{ControlError, SendError, Stopped, WaitError};
 pub use crate::values::queue_entry::{QueueEntry, QueueKind};
-pub use branch::{Alternative, Alternatives, BranchOptions, Switched};
+pub use branch::{BranchOptions, Switched};
 pub use compaction::CompactedHistory;
 pub use input::Input;
 pub use life::CONTINUE_TEXT;

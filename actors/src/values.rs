@@ -1,6 +1,7 @@
 //! Shared values that do not depend on other parts of this crate.
 
 pub(crate) mod address;
+pub(crate) mod alternatives;
 pub(crate) mod answering;
 pub(crate) mod at_boot;
 pub(crate) mod control;

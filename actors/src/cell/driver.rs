@@ -26,9 +26,9 @@ use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::NewChild;
 use crate::delivery::inbox::{CommandReply, Inbox, InboxItem, Listed, Probed, ReplyTo};
 use crate::faults::{InternalEvent, Point};
-use crate::handle::Alternatives;
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
+use crate::values::alternatives::Alternatives;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;
 

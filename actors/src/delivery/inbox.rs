@@ -17,7 +17,7 @@ use crate::calls::files::FilesRead;
 use crate::calls::in_flight::{ModelDue, ParsedCalls};
 use crate::delivery::commands::handling;
 use crate::delivery::ticket::Ticket;
-use crate::handle::Alternatives;
+use crate::values::alternatives::Alternatives;
 use crate::values::at_boot::Lost;
 use crate::values::ended::Ended;
 use crate::values::queue_entry::QueueEntry;

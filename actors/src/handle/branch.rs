@@ -1,13 +1,10 @@
 //! Branches of a session, and regenerated answers.
 
-use std::collections::BTreeMap;
-
 use subtend_journal::{ReadError, Stored};
 use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
 use subtend_session::effect::Reply;
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::limits::MAX_DEPTH;
-use subtend_session::message::Message;
 use subtend_session::outcome::Initiator;
 use subtend_session::place::BranchKind;
 use subtend_session::state::State;
@@ -17,6 +14,7 @@ use subtend_tools::background::AGENT;
 
 use super::{ControlError, SessionHandle};
 use crate::spawn::ancestors::count_levels;
+use crate::values::alternatives::Alternatives;
 
 /// Maximum number of sessions above a branch: an import takes 1,000 levels, and views read a tree level by level. Services
 /// use all of them.
@@ -49,48 +47,6 @@ impl BranchOptions {
     pub fn at(at: Seq) -> Self {
         Self { at: Some(at), ..Self::default() }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alternatives {
-    /// The record of the answer.
-    pub of: Seq,
-    /// The index of the active alternative.
-    pub active: u32,
-    /// All alternatives; the first is the original.
-    pub choices: Vec<Alternative>,
-}
-
-impl Alternatives {
-    /// Lists the answers of a session that have alternatives, in order.
-    pub(crate) fn all(state: &State) -> Vec<Self> {
-        if state.alternatives.is_empty() {
-            return Vec::new();
-        }
-        let answers = state.transcript.iter().filter_map(|message| {
-            let Message::Assistant { seq, text: Some(text), .. } = message else { return None };
-            Some((*seq, text))
-        });
-        let texts: BTreeMap<Seq, &Text> = answers.collect();
-        let original = |of: Seq| Alternative { session: None, text: texts.get(&of).copied().cloned() };
-        let listed = state.alternatives.iter().map(|(of, known)| {
-            let given = known
-                .branches
-                .iter()
-                .map(|branch| Alternative { session: Some(branch.child), text: branch.text.clone() });
-            let choices = std::iter::once(original(*of)).chain(given).collect();
-            Self { of: *of, active: known.active, choices }
-        });
-        listed.collect()
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alternative {
-    /// The branch with this alternative; `None` for the original.
-    pub session: Option<SessionId>,
-    /// The text; `None` while the run is in flight, and if the run failed.
-    pub text: Option<Text>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

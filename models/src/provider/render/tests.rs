@@ -420,7 +420,7 @@ fn rendering_moves_arguments_and_reasoning() {
 }
 
 /// Makes the messages of one step of a conversation, from the reasoning of its answer and the number of the step.
-type Step = fn(Option<&Text>, usize) -> Vec<Message>;
+type NextMessages = fn(Option<&Text>, usize) -> Vec<Message>;
 
 /// Returns a call of a tool of its own, because each called tool is listed if no tools are offered.
 fn distinct_call(ix: usize) -> ToolCall {
@@ -431,7 +431,7 @@ fn distinct_call(ix: usize) -> ToolCall {
 #[test]
 fn conversation_of_too_many_values_is_refused() {
     let text = "the messages and calls of the conversation have more than 500000 JSON values";
-    let steps: [(Step, usize, &[&str]); 3] = [
+    let steps: [(NextMessages, usize, &[&str]); 3] = [
         (|kept, _| vec![user("x"), reasoning_message(Some("x"), kept.cloned(), &[])], 2 * MESSAGE_VALUES, &[]),
         (
             |kept, ix| vec![reasoning_message(Some("x"), kept.cloned(), &[distinct_call(ix)]), result(0, "x")],
