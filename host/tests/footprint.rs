@@ -250,3 +250,28 @@ async fn views_of_a_large_session_hold_its_texts_once() {
     drop((router, session));
     host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
 }
+
+/// The attack: short names of sessions in a store with long titles. The control: the list reads the titles.
+#[tokio::test]
+async fn sessions_are_found_without_their_titles() {
+    const SESSIONS: usize = 500;
+    const TITLE: usize = 800;
+    let _alone = ALONE.lock().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let redb = Redb::open(&folder.path().join("journal"), 1 << 20).expect("a store");
+    let journal = Journal::open(Box::new(redb), subtend_journal::Options::default()).expect("a journal");
+    let host = hosted(journal, "Hello.".to_owned()).await;
+    let options = || OpenOptions { title: Some("😀".repeat(TITLE / 4).into()), ..OpenOptions::agent("general") };
+    let sessions: Vec<_> = (0..SESSIONS).map(|_| host.runtime().open(options()).expect("a session")).collect();
+    let first = sessions.first().expect("a session").id();
+    // Durable, with those before it.
+    sessions.last().expect("a session").merge_metadata(serde_json::json!({ "a": 1 })).await.expect("merged");
+    let short = host.runtime().journal().head(first).expect("read").expect("a head").short;
+    let router = host.router();
+    let found = peak(&router, &format!("/v1/sessions/{short}")).await;
+    let listed = peak(&router, "/v1/sessions?limit=500").await;
+    println!("at most {found} and {listed} bytes on the heap for {SESSIONS} titles");
+    assert!(found < SESSIONS * TITLE && listed > SESSIONS * TITLE, "{found} and {listed} bytes");
+    drop((router, sessions));
+    host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
+}

@@ -34,7 +34,7 @@ impl Runtime {
         }
         let wanted = name.to_owned();
         let among = self.components.log.read_whole(move |journal| {
-            let heads: Heads = journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
+            let heads: Heads = journal.heads_without_titles()?.into_iter().filter(|(_, head)| !head.deleted).collect();
             let root = |id| heads.get(&id).map_or(id, |head| head.root);
             Ok::<_, ReadError>(named(&heads, &wanted).into_iter().map(|id| (id, root(id))).collect::<Vec<_>>())
         });

@@ -7,7 +7,7 @@ use subtend_session::index::{Head, Inflight, Row};
 
 use super::Journal;
 use crate::compact;
-use crate::engine::StoredFrame;
+use crate::engine::{StoredFrame, bytes_of};
 use crate::error::ReadError;
 use crate::frame::Stored;
 use crate::read::{
@@ -110,7 +110,16 @@ impl Journal {
 
     /// Returns all heads by session, except damaged rows (see [`Journal::damaged_rows`]). A session below a deleted one is deleted.
     pub fn heads(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
-        let mut heads = self.own_heads()?;
+        self.heads_with(|head| head)
+    }
+
+    /// Returns the heads as [`Journal::heads`] does, without their titles, which may be megabytes in all.
+    pub fn heads_without_titles(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
+        self.heads_with(|head| Head { title: Text::default(), ..head })
+    }
+
+    fn heads_with(&self, map: impl Fn(Head) -> Head) -> Result<Vec<(SessionId, Head)>, ReadError> {
+        let mut heads = self.own_heads(map)?;
         for session in compact::deleted_roots(&heads).into_keys() {
             if let Some(head) = heads.get_mut(&session) {
                 head.deleted = true;
@@ -121,16 +130,16 @@ impl Journal {
 
     /// Returns the topmost deleted session of each tree whose deletion a crash has interrupted.
     pub fn unfinished_deletions(&self) -> Result<BTreeSet<SessionId>, ReadError> {
-        let heads = self.own_heads()?;
+        let heads = self.own_heads(|head| head)?;
         let tops = compact::deleted_roots(&heads).into_iter();
         let open = tops.filter(|(session, _)| heads.get(session).is_some_and(|head| !head.deleted));
         Ok(open.map(|(_, top)| top).collect())
     }
 
-    fn own_heads(&self) -> Result<BTreeMap<SessionId, Head>, ReadError> {
+    fn own_heads(&self, map: impl Fn(Head) -> Head) -> Result<BTreeMap<SessionId, Head>, ReadError> {
         let mut heads = BTreeMap::new();
         self.shared().engine()?.heads(&mut |session, head| {
-            heads.extend(head.ok().map(|head| (session, head)));
+            heads.extend(head.ok().map(|head| (session, map(head))));
             CONTINUE
         })?;
         Ok(heads)
@@ -146,6 +155,13 @@ impl Journal {
             }
         }
         Ok(bytes)
+    }
+
+    /// Returns the encoded bytes of a session's frames that begin with record `from`, up to the first frame with which
+    /// they are at least `max_bytes`.
+    pub fn bytes_from(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64, ReadError> {
+        let frames = self.shared().engine()?.range(session, from, END, max_bytes)?.frames;
+        Ok(bytes_of(&frames))
     }
 
     /// Returns the session's row of the boot scan; `None` without a run in flight.
