@@ -356,9 +356,21 @@ impl Host {
         let handle = found.ok_or_else(|| Problem::no_session(name))?;
         match self.runtime().journal().head(handle.id())? {
             Some(head) if head.deleted => Err(Problem::deleted(handle.id())),
-            Some(_) => Ok(handle),
+            Some(_) => {
+                self.reads().await_turn(self.runtime().journal(), [handle.id()]).await?;
+                Ok(handle)
+            }
             None => Err(Problem::no_session(name)),
         }
+    }
+
+    /// Waits for the turn of a read that includes the parent and the children of a session, if one of them is large.
+    pub(crate) async fn await_turn_with_relatives(&self, session: SessionId) -> Result<(), Problem> {
+        let journal = self.runtime().journal();
+        // A damaged session has neither here, and counts as large.
+        let parent = journal.head(session).ok().flatten().and_then(|head| head.parent);
+        let children = journal.children(session).unwrap_or_default();
+        self.reads().await_turn(journal, [session].into_iter().chain(parent).chain(children)).await
     }
 
     /// Opens a session, or finds the one with the same id. Returns it, durable, and whether it is new.

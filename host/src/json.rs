@@ -15,16 +15,54 @@ pub struct Json<T>(pub T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
-        match serde_json::to_vec(&self.0) {
-            Ok(body) => JsonText(body).into_response(),
-            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-        }
+        JsonText::of(&self.0).into_response()
     }
 }
 
 /// The text of a response in JSON.
 #[derive(Debug)]
 pub(crate) struct JsonText(pub(crate) Vec<u8>);
+
+impl JsonText {
+    /// Returns the text of `value`, or the reason why it has none.
+    pub(crate) fn of(value: &impl Serialize) -> Result<Self, (StatusCode, String)> {
+        let failed = |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+        let mut first = FirstBytes::default();
+        serde_json::to_writer(&mut first, value).map_err(failed)?;
+        if first.len == first.text.len() {
+            return Ok(Self(first.text));
+        }
+        // A buffer that grows would take up to three times the bytes of a large text.
+        let mut text = Vec::with_capacity(first.len);
+        serde_json::to_writer(&mut text, value).map_err(failed)?;
+        Ok(Self(text))
+    }
+}
+
+/// Counts the bytes of a text, and keeps them while they are few.
+#[derive(Debug, Default)]
+struct FirstBytes {
+    text: Vec<u8>,
+    len: usize,
+}
+
+impl FirstBytes {
+    const MAX: usize = 1 << 20;
+}
+
+impl std::io::Write for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.len = self.len.saturating_add(bytes.len());
+        if self.len <= Self::MAX {
+            self.text.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 impl IntoResponse for JsonText {
     fn into_response(self) -> Response {
@@ -76,6 +114,16 @@ mod tests {
         let parsed: Value = parse(&headers, body.to_string().as_bytes()).ok().unwrap();
         assert_eq!(parsed, body);
         assert_eq!(parse::<Value>(&headers, b"[[1]]").ok(), Some(json!([[1]])));
+    }
+
+    /// The control: a short text, which is written once.
+    #[test]
+    fn large_json_takes_no_more_than_its_bytes() {
+        for len in [FirstBytes::MAX / 2, FirstBytes::MAX - 2, FirstBytes::MAX - 1, 5 * FirstBytes::MAX + 1] {
+            let JsonText(text) = JsonText::of(&"x".repeat(len)).unwrap();
+            assert_eq!((text.len(), text.last()), (len + 2, Some(&b'"')));
+            assert!(text.capacity() == text.len() || len < FirstBytes::MAX, "{}", text.capacity());
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A view or a list may fold thousands of records in one go, which would delay runs, approvals and other clients.
 //! Permits limit how many reads run at a time.
 
+mod large;
 mod stream_threads;
 
 use std::borrow::Cow;
@@ -24,6 +25,7 @@ use crate::auth::SenderId;
 use crate::host::Host;
 use crate::problem::Problem;
 use crate::shared_by_key::SharedByKey;
+use large::{LargeReads, in_turn};
 use stream_threads::{LIVE_READS, StreamThreads};
 
 /// Maximum number of concurrent exports.
@@ -94,11 +96,17 @@ pub struct ReadPermits {
     all: Permits,
     by: SharedByKey<ReadSender, Permits>,
     threads: StreamThreads,
+    large: LargeReads,
 }
 
 impl Default for ReadPermits {
     fn default() -> Self {
-        Self { all: Permits::of_all(), by: SharedByKey::default(), threads: StreamThreads::default() }
+        Self {
+            all: Permits::of_all(),
+            by: SharedByKey::default(),
+            threads: StreamThreads::new(LIVE_READS),
+            large: LargeReads::default(),
+        }
     }
 }
 
@@ -178,7 +186,8 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
         match kind {
             None => next.run(request).await,
             Some(kind) => {
-                let read = host.reads().run(permit_deadline(), kind, next.run(request));
+                let ends = permit_deadline();
+                let read = host.reads().run(ends, kind, in_turn(Some(ends), next.run(request)));
                 read.await.unwrap_or_else(IntoResponse::into_response)
             }
         }

@@ -42,6 +42,26 @@ async fn pages_of_a_transcript_add_up_to_the_whole() {
     finish(host, app).await;
 }
 
+/// The attack: a page of few entries whose texts are large. The control: all pages have all entries.
+#[tokio::test]
+async fn page_of_a_transcript_ends_at_its_bytes() {
+    let (host, app, id) = hosted_with("one").await;
+    let session = host.runtime().session(id.parse().expect("an id")).expect("read").expect("a session");
+    for _ in 0..9 {
+        let receipt = session.send("x".repeat(1_000_000)).await.expect("accepted");
+        session.run(receipt.run).ended().await.expect("an end");
+    }
+    let (mut lens, mut after) = (Vec::new(), json!(0));
+    while !after.is_null() {
+        let page = get(&app, &format!("/v1/sessions/{id}/transcript?after={after}")).await.json();
+        lens.push(entries(&page).len());
+        after = page["next"].clone();
+    }
+    assert!(lens.len() > 1 && lens.iter().all(|len| *len > 0) && lens.iter().sum::<usize>() == 30, "{lens:?}");
+    drop(session);
+    finish(host, app).await;
+}
+
 #[tokio::test]
 async fn records_are_read_up_to_the_limit() {
     let (host, app, id) = hosted_with("one").await;

@@ -2,11 +2,13 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use subtend_actors::transcript::{
     Header, MAX_NESTED_LEVELS, ShownEntry, Transcript, TranscriptError, TranscriptReading,
 };
-use subtend_session::ids::Seq;
+use subtend_journal::Journal;
+use subtend_session::ids::{Seq, SessionId};
 use subtend_session::outcome::OutcomeKind;
 use utoipa::{IntoParams, ToSchema};
 
@@ -27,8 +29,8 @@ pub(super) struct EntriesQuery {
     at: Option<u64>,
     /// Only entries that began after this record: `next` of the previous page.
     after: Option<u64>,
-    /// Maximum number of entries. Entries that began with the same record as the last one are added. Default: 200;
-    /// maximum: 1,000.
+    /// Maximum number of entries. Entries that began with the same record as the last one are added. A page also ends with
+    /// the entry with which its records reach 8 MiB. Default: 200; maximum: 1,000.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// True to include the transcripts of unlisted children in the calls that created them. A child with the system prompt
@@ -71,7 +73,7 @@ pub(super) async fn get(
     State(host): State<Host>,
     Path(id): Path<String>,
     Query(which): Query<EntriesQuery>,
-) -> Result<Json<TranscriptPage>, Problem> {
+) -> Result<Response, Problem> {
     if which.at.is_some() && which.children {
         return Err(Problem::malformed(
             "`children` and `at` were both given: the children at an earlier record are not known. Leave one out",
@@ -84,6 +86,7 @@ pub(super) async fn get(
         Err(problem) => id.parse().ok().filter(|_| problem.code == "session_damaged").ok_or(problem)?,
     };
     host.settled().await?;
+    host.await_turn_with_relatives(session).await?;
     let how = TranscriptReading {
         nests: which.children.then_some(MAX_NESTED_LEVELS),
         at: which.at.map(Seq),
@@ -91,19 +94,26 @@ pub(super) async fn get(
         limit: Some(limit),
         newest: None,
     };
-    let read = Transcript::read(host.runtime().journal(), session, how)?;
-    if let Some(at) = which.at.filter(|at| read.last_seq < Seq(*at)) {
+    let journal = host.runtime().journal().clone();
+    host.reads().read_in_turn(move || page(&journal, session, how)).await
+}
+
+fn page(journal: &Journal, session: SessionId, how: TranscriptReading) -> Result<Response, Problem> {
+    let read = Transcript::read(journal, session, how)?;
+    if let Some(at) = how.at.filter(|at| read.last_seq < *at) {
         let detail = format!("no record {at} in session {session}: its last one is {}", read.last_seq);
         return Err(Problem::new(StatusCode::NOT_FOUND, "record_not_found", detail));
     }
     let entries = read.entries.into_iter().map(|shown| Item { record: shown.record, shown });
-    Ok(Json(TranscriptPage {
+    let page = TranscriptPage {
         outcome: read.header.outcome,
         header: read.header,
         entries: entries.collect(),
         last_seq: read.last_seq.0,
         next: read.next.map(|next| next.0),
-    }))
+    };
+    // Written here, since the thread that frees the texts should be the one that read them.
+    Ok(Json(page).into_response())
 }
 
 impl From<TranscriptError> for Problem {

@@ -150,9 +150,7 @@ impl HttpBody for RouterBody {
             }
             let next = ready!(Pin::new(&mut this.body).poll_frame(cx));
             match next.map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(data))) if data.len() > PIECE_BYTES => {
-                    this.rest = Some(this.unsent.hold(this.sender, &data))
-                }
+                Some(Ok(Ok(data))) if data.len() > PIECE_BYTES => this.rest = Some(this.unsent.hold(this.sender, data)),
                 Some(Ok(Ok(data))) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),

@@ -46,9 +46,13 @@ impl Unsent {
         Self { max_bytes, rests: Mutex::new(UnsentRests { next: 0, bytes: 0, all: BTreeMap::new() }) }
     }
 
-    pub(super) fn hold(&'static self, sender: Option<SenderId>, part: &[u8]) -> HeldRest {
-        // A copy, because a part that was written piece by piece may occupy twice its bytes.
-        let bytes = Bytes::copy_from_slice(part);
+    pub(super) fn hold(&'static self, sender: Option<SenderId>, part: Bytes) -> HeldRest {
+        let bytes = match part.try_into_mut() {
+            Ok(part) if part.capacity() == part.len() => part.freeze(),
+            // A copy, because a part that was written piece by piece may occupy twice its bytes.
+            Ok(part) => Bytes::copy_from_slice(&part),
+            Err(part) => Bytes::copy_from_slice(&part),
+        };
         let (left, mut rests) = (bytes.len(), self.lock());
         let number = rests.insert(UnsentRest { sender, bytes, size: left });
         while rests.bytes > self.max_bytes && rests.all.len() > 1 {

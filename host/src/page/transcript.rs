@@ -148,6 +148,7 @@ impl TranscriptRead {
     async fn read(host: &Host, handle: &SessionHandle, most: usize) -> Result<Self, Problem> {
         let runtime = host.runtime();
         let id = handle.id();
+        host.await_turn_with_relatives(id).await?;
         let alternatives = handle.alternatives().await?;
         // The worktree view reports why a worktree cannot be read.
         let worktree = match handle.worktree().await {

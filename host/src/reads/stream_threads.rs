@@ -4,31 +4,38 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{HOLDS_PERMIT, ReadKind, ReadPermits, ReadSender, is_multi_threaded, run_as, run_blocking};
+use super::{HOLDS_PERMIT, ReadKind, ReadPermits, ReadSender, in_turn, is_multi_threaded, run_as, run_blocking};
 
 /// Maximum number of concurrent reads of live views and event streams.
 pub(super) const LIVE_READS: usize = 2;
 const READ_THREAD: &str = "subtend-reads";
 
-/// The threads that read for live views and event streams. They start with the first read and end when idle.
+/// The threads that read for live views and event streams, or large sessions. They start with the first read and end when idle.
 ///
 /// The allocator caches memory per thread, so these reads do not use the hundreds of threads of the runtime's pool.
-#[derive(Debug, Default)]
-pub(super) struct StreamThreads(OnceLock<Option<Runtime>>);
+#[derive(Debug)]
+pub(super) struct StreamThreads {
+    most: usize,
+    pool: OnceLock<Option<Runtime>>,
+}
 
 impl StreamThreads {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, pool: OnceLock::new() }
+    }
+
     /// Returns the pool; `None` if it cannot be created.
-    fn handle(&self) -> Option<&Handle> {
-        let started = self.0.get_or_init(|| {
+    pub(super) fn handle(&self) -> Option<&Handle> {
+        let started = self.pool.get_or_init(|| {
             let mut pool = Builder::new_current_thread();
-            pool.max_blocking_threads(LIVE_READS).thread_name(READ_THREAD).build().ok()
+            pool.max_blocking_threads(self.most).thread_name(READ_THREAD).build().ok()
         });
         started.as_ref().map(Runtime::handle)
     }
 }
 
 /// Runs `read` on a thread of `pool`. If the caller is dropped before the read starts, the read is dropped.
-async fn run_on<T: Send + 'static>(pool: &Handle, read: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn run_on<T: Send + 'static>(pool: &Handle, read: impl FnOnce() -> T + Send + 'static) -> T {
     match AbortOnDropHandle::new(pool.spawn_blocking(read)).await {
         Ok(read) => read,
         Err(error) => match error.try_into_panic() {
@@ -41,7 +48,7 @@ async fn run_on<T: Send + 'static>(pool: &Handle, read: impl FnOnce() -> T + Sen
 
 impl Drop for StreamThreads {
     fn drop(&mut self) {
-        if let Some(Some(pool)) = self.0.take() {
+        if let Some(Some(pool)) = self.pool.take() {
             // A host may be dropped by a task, which must not wait.
             pool.shutdown_background();
         }
@@ -69,6 +76,7 @@ impl ReadPermits {
         sender: ReadSender,
         read: impl Future<Output = T> + Send + 'static,
     ) -> T {
+        let read = in_turn(None, read);
         if !is_multi_threaded() {
             return run_as(sender, self.read_for_stream(read)).await;
         }

@@ -30,6 +30,8 @@ const MAX_OTHER_RECORDS: u64 = 100_000;
 /// Number of bytes that count as one of these records, of what is read, and of ends: several owners may repeat the text of
 /// one child.
 const BYTES_AS_RECORD: u64 = 1_000;
+/// Bytes of records with which a page with a limit ends, after the whole entry.
+const PAGE_BYTES: u64 = 8 << 20;
 /// Number of sessions that are remembered for one name: the sender and two others, which make it ambiguous.
 const MAX_NAMED: usize = 3;
 
@@ -79,7 +81,7 @@ impl<'a> TranscriptReader<'a> {
         self.systems.extend(named.map(|named| (named.hash, id)));
         let mut entries = entry_builder::entries(&records);
         mark_compacted(id, &records, &mut entries);
-        let (mut entries, next) = page(entries, how);
+        let (mut entries, next) = page(entries, &records, how);
         let first = how.newest.map_or(0, |newest| entries.len().saturating_sub(newest));
         let shown = entries.get_mut(first..).unwrap_or_default();
         self.complete(id, shown);
@@ -292,16 +294,28 @@ fn by_child<T>(parts: impl Iterator<Item = (SessionId, T)>) -> BTreeMap<SessionI
 }
 
 /// Returns the requested page of the entries, and the record after which the next page begins.
-fn page(mut entries: Vec<ShownEntry>, how: TranscriptReading) -> (Vec<ShownEntry>, Option<Seq>) {
+fn page(mut entries: Vec<ShownEntry>, records: &[Stored], how: TranscriptReading) -> (Vec<ShownEntry>, Option<Seq>) {
     entries.retain(|shown| shown.record > how.after);
-    let last = how.limit.and_then(|limit| entries.get(limit.saturating_sub(1))).map(|shown| shown.record);
-    let Some(last) = last else { return (entries, None) };
+    let Some(limit) = how.limit else { return (entries, None) };
+    let last = entries.get(limit.saturating_sub(1)).map(|shown| shown.record);
+    let Some(last) = last.into_iter().chain(last_within_bytes(&entries, records)).min() else { return (entries, None) };
     let rest = entries.iter().position(|shown| shown.record > last);
     let next = rest.map(|rest| {
         entries.truncate(rest);
         last
     });
     (entries, next)
+}
+
+/// Returns the record at which the entry began with which the records reach [`PAGE_BYTES`]; `None` if they do not.
+fn last_within_bytes(entries: &[ShownEntry], records: &[Stored]) -> Option<Seq> {
+    let first = entries.first()?.record;
+    let mut bytes = 0_u64;
+    let full = records.iter().filter(|stored| stored.seq >= first).find(|stored| {
+        bytes = bytes.saturating_add(stored.record.heap_bytes()).saturating_add(stored.record.body_bytes());
+        bytes >= PAGE_BYTES
+    })?;
+    entries.iter().map(|shown| shown.record).take_while(|record| *record <= full.seq).last()
 }
 
 fn rights(created: &SessionCreated) -> BTreeMap<Text, Verdict> {

@@ -1,0 +1,164 @@
+//! Reads large sessions one at a time, because a read holds all texts of its session.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use subtend_journal::Journal;
+use subtend_session::ids::{Seq, SessionId};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use super::stream_threads::{StreamThreads, run_on};
+use super::{PERMIT_TIMEOUT, ReadPermits, busy_problem, is_multi_threaded, run_blocking};
+use crate::problem::Problem;
+
+const LARGE: u64 = 16 << 20;
+/// Maximum number of sessions whose sizes are remembered.
+const MAX_KNOWN: usize = 10_000;
+
+#[derive(Debug)]
+pub(super) struct LargeReads {
+    /// Encoded bytes of a session, from which on it is large.
+    large_bytes: u64,
+    permit: Arc<Semaphore>,
+    thread: StreamThreads,
+    /// The last record of each session that was measured, and the bytes up to it.
+    sizes: Mutex<HashMap<SessionId, (Seq, u64)>>,
+}
+
+/// The permit for large sessions of a request or a live view.
+struct Turn {
+    /// The time until which it waits. A live view waits without a limit.
+    ends: Option<Instant>,
+    permit: OnceLock<OwnedSemaphorePermit>,
+}
+
+tokio::task_local! {
+    /// Set during a read of a request or a live view. Commands read little of a session, and never wait for a turn.
+    static TURN: Turn;
+}
+
+/// Runs `read`, which waits for its turn when it reads the first large session, and holds it to its end.
+pub(super) fn in_turn<T>(ends: Option<Instant>, read: impl Future<Output = T>) -> impl Future<Output = T> {
+    TURN.scope(Turn { ends, permit: OnceLock::new() }, read)
+}
+
+impl Default for LargeReads {
+    fn default() -> Self {
+        Self {
+            large_bytes: LARGE,
+            permit: Arc::new(Semaphore::new(1)),
+            thread: StreamThreads::new(1),
+            sizes: Mutex::default(),
+        }
+    }
+}
+
+impl LargeReads {
+    /// Returns whether a session is large. Reads only what was written since it was last measured.
+    fn is_large(&self, journal: &Journal, session: SessionId) -> bool {
+        let lock = || self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seen, before) = lock().get(&session).copied().unwrap_or_default();
+        if before >= self.large_bytes {
+            return true;
+        }
+        let head = match journal.head(session) {
+            Ok(Some(head)) => head,
+            Ok(None) => return false,
+            // It is shown as far as it can be read.
+            Err(_) => return true,
+        };
+        if head.last_seq <= seen {
+            return false;
+        }
+        let Ok(added) = journal.bytes_from(session, seen.next(), self.large_bytes) else { return true };
+        let bytes = before.saturating_add(added);
+        let mut sizes = lock();
+        if sizes.len() >= MAX_KNOWN {
+            sizes.clear();
+        }
+        sizes.insert(session, (head.last_seq, bytes));
+        bytes >= self.large_bytes
+    }
+}
+
+impl ReadPermits {
+    /// Waits until no other request reads a large session, if one of `sessions` is large.
+    ///
+    /// This permit is the last one that a read waits for, so reads never wait for each other.
+    ///
+    /// # Errors
+    /// `busy` if other reads take too long.
+    pub(crate) async fn await_turn(
+        &self,
+        journal: &Journal,
+        sessions: impl IntoIterator<Item = SessionId>,
+    ) -> Result<(), Problem> {
+        let Ok(Some(ends)) = TURN.try_with(|turn| turn.permit.get().is_none().then_some(turn.ends)) else {
+            return Ok(());
+        };
+        if !sessions.into_iter().any(|session| self.large.is_large(journal, session)) {
+            return Ok(());
+        }
+        let acquire = Arc::clone(&self.large.permit).acquire_owned();
+        let permit = match ends {
+            Some(ends) => timeout_at(ends, acquire).await.ok(),
+            None => Some(acquire.await),
+        };
+        // The semaphore is never closed.
+        let Some(Ok(permit)) = permit else {
+            let most = PERMIT_TIMEOUT.as_secs();
+            return Err(busy_problem(format!("other reads took longer than {most} s: send this one again")));
+        };
+        // Nothing else of this task has set it since.
+        TURN.with(|turn| drop(turn.permit.set(permit)));
+        Ok(())
+    }
+
+    /// Runs a read. All reads of large sessions run on one thread, because the allocator caches what a thread frees.
+    pub(crate) async fn read_in_turn<T: Send + 'static>(&self, read: impl FnOnce() -> T + Send + 'static) -> T {
+        let is_large = TURN.try_with(|turn| turn.permit.get().is_some()).unwrap_or(false);
+        match self.large.thread.handle().filter(|_| is_large && is_multi_threaded()) {
+            Some(pool) => run_on(pool, read).await,
+            None => run_blocking(read),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use subtend_actors::{OpenOptions, Runtime};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::reads::permit_deadline;
+
+    /// Attack: concurrent reads of a large session. The controls: a small session, and a read after the other.
+    #[tokio::test]
+    async fn large_sessions_are_read_one_at_a_time() {
+        let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
+        let runtime = Runtime::builder().model(Arc::new(model)).start().await.expect("a runtime");
+        let [large, small] = [(); 2].map(|()| runtime.open(OpenOptions::agent("general")).expect("a session"));
+        for key in ["a", "b"] {
+            large.merge_metadata(json!({ key: "x".repeat(20_000) })).await.expect("merged");
+        }
+        small.merge_metadata(json!({ "a": 1 })).await.expect("merged");
+        let (mut permits, journal) = (ReadPermits::default(), runtime.journal());
+        permits.large.large_bytes = 35_000;
+        tokio::time::pause();
+        let wait = async |session| permits.await_turn(journal, [session]).await;
+        let read = |session| in_turn(Some(permit_deadline()), wait(session));
+        in_turn(None, async {
+            wait(large.id()).await.expect("the first one");
+            wait(large.id()).await.expect("it has its turn");
+            let refused = read(large.id()).await.expect_err("another one");
+            assert_eq!((refused.code, refused.retry_after), ("busy", Some(1)));
+            assert!(timeout(PERMIT_TIMEOUT * 10, in_turn(None, wait(large.id()))).await.is_err());
+            read(small.id()).await.expect("a small session");
+        })
+        .await;
+        read(large.id()).await.expect("after the first one");
+        assert!(permits.large.permit.available_permits() == 1);
+    }
+}
