@@ -13,6 +13,8 @@ use super::{PERMIT_TIMEOUT, ReadPermits, busy_problem, is_multi_threaded, run_bl
 use crate::problem::Problem;
 
 const LARGE: u64 = 16 << 20;
+/// Maximum number of sessions that are measured for a read. With more of them, a read counts as large.
+const MAX_MEASURED: usize = 256;
 /// Maximum number of sessions whose sizes are remembered.
 const MAX_KNOWN: usize = 10_000;
 
@@ -97,7 +99,8 @@ impl ReadPermits {
         let Ok(Some(ends)) = TURN.try_with(|turn| turn.permit.get().is_none().then_some(turn.ends)) else {
             return Ok(());
         };
-        if !sessions.into_iter().any(|session| self.large.is_large(journal, session)) {
+        let is_large = |(n, session)| n >= MAX_MEASURED || self.large.is_large(journal, session);
+        if !sessions.into_iter().enumerate().any(is_large) {
             return Ok(());
         }
         let acquire = Arc::clone(&self.large.permit).acquire_owned();
@@ -156,6 +159,13 @@ mod tests {
             assert_eq!((refused.code, refused.retry_after), ("busy", Some(1)));
             assert!(timeout(PERMIT_TIMEOUT * 10, in_turn(None, wait(large.id()))).await.is_err());
             read(small.id()).await.expect("a small session");
+            // Many children are not measured one by one.
+            let many = |count| {
+                let sessions = std::iter::repeat_n(small.id(), count);
+                in_turn(Some(permit_deadline()), permits.await_turn(journal, sessions))
+            };
+            many(MAX_MEASURED).await.expect("small sessions");
+            assert_eq!(many(MAX_MEASURED + 1).await.expect_err("too many").code, "busy");
         })
         .await;
         read(large.id()).await.expect("after the first one");
