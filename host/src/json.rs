@@ -24,7 +24,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
 pub(crate) struct JsonText(pub(crate) Vec<u8>);
 
 impl JsonText {
-    /// Returns the text of `value`, or the reason why it has none.
+    /// Serializes `value`, or returns the reason for a response of an error.
     pub(crate) fn of(value: &impl Serialize) -> Result<Self, (StatusCode, String)> {
         let failed = |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
         let mut first = FirstBytes::default();

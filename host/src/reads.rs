@@ -188,7 +188,8 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
             Some(kind) => {
                 let ends = permit_deadline();
                 let read = host.reads().run(ends, kind, in_turn(Some(ends), next.run(request)));
-                read.await.unwrap_or_else(IntoResponse::into_response)
+                // Boxed, so that connections without a read use little memory.
+                Box::pin(read).await.unwrap_or_else(IntoResponse::into_response)
             }
         }
     })
