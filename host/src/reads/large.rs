@@ -29,7 +29,7 @@ pub(super) struct LargeReads {
 }
 
 /// The permit for large sessions of a request or a live view.
-struct Turn {
+struct LargeTurn {
     /// The time until which it waits. A live view waits without a limit.
     ends: Option<Instant>,
     permit: OnceLock<OwnedSemaphorePermit>,
@@ -37,12 +37,12 @@ struct Turn {
 
 tokio::task_local! {
     /// Set during a read of a request or a live view. Commands read little of a session, and never wait for a turn.
-    static TURN: Turn;
+    static TURN: LargeTurn;
 }
 
 /// Runs `read`, which waits for its turn when it reads the first large session, and holds it to its end.
 pub(super) fn in_turn<T>(ends: Option<Instant>, read: impl Future<Output = T>) -> impl Future<Output = T> {
-    TURN.scope(Turn { ends, permit: OnceLock::new() }, read)
+    TURN.scope(LargeTurn { ends, permit: OnceLock::new() }, read)
 }
 
 impl Default for LargeReads {
