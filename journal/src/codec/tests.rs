@@ -217,7 +217,7 @@ fn first_record_is_decoded_without_the_others() {
     let whole = decode(&bytes).unwrap();
     let first = decode_first(&bytes).unwrap();
     assert_eq!((first.records.as_slice(), first.first_seq), (&whole.records[..1], whole.first_seq));
-    let mut rest_is_invalid = bytes.clone();
+    let mut rest_is_invalid = bytes;
     let end = rest_is_invalid.len() - 2;
     rest_is_invalid[end] = b'!';
     assert!(decode_first(&rest_is_invalid).is_err(), "the checksum is of the whole frame");
