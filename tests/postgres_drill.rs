@@ -1,6 +1,6 @@
 //! `subtend drill` on shards of a PostgreSQL server.
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "kill_drill/command.rs"]
 mod command;
