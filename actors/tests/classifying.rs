@@ -79,13 +79,14 @@ async fn classify(count: usize, at_once: bool) -> (usize, [usize; 2]) {
     (most.load(Ordering::Relaxed), [0, 1].map(|at| requests[1][at] - requests[0][at]))
 }
 
-/// The control: few calls are classified at once.
+/// The controls: few calls, and those of a model that answers at once, which is a local one.
 #[tokio::test]
 async fn many_unknown_calls_leave_the_thread_to_others() {
-    for (count, at_once) in [(8, true), (8, false), (64, true), (64, false)] {
+    for (count, at_once, expected) in [(8, true, 8..=18), (8, false, 8..=18), (64, false, 8..=18), (64, true, 64..=74)]
+    {
         let (most, counts) = classify(count, at_once).await;
         // The offer is made by two reads. Two steps may run in a row, because tasks that yielded run in any order.
-        assert!((8..=18).contains(&most), "{count} {at_once}: {most} at once");
+        assert!(expected.contains(&most), "{count} {at_once}: {most} at once");
         assert_eq!(counts, [count, 0], "{count} {at_once}");
     }
 }

@@ -187,9 +187,15 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
             None => next.run(request).await,
             Some(kind) => {
                 let ends = permit_deadline();
-                let read = host.reads().run(ends, kind, in_turn(Some(ends), next.run(request)));
+                // A plan of a restore waits for a permit of its own, and large reads must not wait for that.
+                let is_plan = request.uri().path().trim_end_matches('/').ends_with("/restore");
+                let next = next.run(request);
                 // Boxed, so that connections without a read use little memory.
-                Box::pin(read).await.unwrap_or_else(IntoResponse::into_response)
+                let read = match is_plan {
+                    true => Box::pin(host.reads().run(ends, kind, next)).await,
+                    false => Box::pin(host.reads().run(ends, kind, in_turn(ends, next))).await,
+                };
+                read.unwrap_or_else(IntoResponse::into_response)
             }
         }
     })

@@ -87,12 +87,7 @@ impl Driver {
         self.cells.calls.cap(&called, &mut request);
         let mut calling = model_call::call(&model, request, deltas, self.state.limits.calls_per_answer);
         match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
-            // Classified by a task, since the handler must not yield.
-            Poll::Ready(outcome) if !turn::is_quick(&outcome) => {
-                drop(calling);
-                let calling = Box::pin(std::future::ready(outcome));
-                self.spawn_turn(ModelCallStart::Now(calling), called, at, last_delta);
-            }
+            // A model that answers at once is a local one. The calls of all others are classified a few at a time.
             Poll::Ready(mut outcome) => {
                 drop(calling);
                 self.cells.calls.price(&called, &mut outcome);
@@ -164,26 +159,28 @@ impl Driver {
             cells.host.faults.inject(Point::TurnTask, "model");
             let coming = async {
                 if let Err(why) = place.prepare().await {
-                    return (Err(why), called);
+                    return turn::not_called(at, why);
                 }
-                let (called, call) = cells.calls.resolve(&at, called, call).await;
-                let result = cells.calls.call(call, &called, last_delta, limits, &of_call).await;
-                match result {
-                    Ok(ModelOutcome::Answer(answer)) if !is_typed => {
-                        (Ok(ModelOutcome::Answer(place.with_changes_note(at.session, answer).await)), called)
-                    }
-                    outcome => (outcome.map_err(CallObstacle::Budget), called),
+                let started = {
+                    let (called, call) = cells.calls.resolve(&at, called, call).await;
+                    let outcome = match cells.calls.call(call, &called, last_delta, limits, &of_call).await {
+                        Ok(ModelOutcome::Answer(answer)) if !is_typed => {
+                            ModelOutcome::Answer(place.with_changes_note(at.session, answer).await)
+                        }
+                        Ok(outcome) => outcome,
+                        Err(budget) => return turn::not_called(at, CallObstacle::Budget(budget)),
+                    };
+                    cells.start_answered((&agents, &offer), at, outcome, called)
+                };
+                match started {
+                    Ok(answered) => answered,
+                    Err(in_steps) => in_steps.await,
                 }
             };
             tokio::select! {
                 biased;
                 () = task_stop.cancelled() => None,
-                (outcome, called) = coming => Some(match outcome {
-                    Ok(outcome) => cells.answered_in_steps((&agents, &offer), at, outcome, &called).await,
-                    Err(why) => {
-                        (Command::NotCalled { turn: at.turn, attempt: at.attempt, why }, ParsedCalls::default())
-                    }
-                }),
+                answered = coming => Some(answered),
             }
         });
         let cells = Arc::clone(&self.cells);

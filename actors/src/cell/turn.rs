@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use futures_util::future::BoxFuture;
 use subtend_models::model::{Deltas, ModelError, StreamProgress};
-use subtend_session::command::{Answered, AttemptFailed, Command, ResolvedCall};
+use subtend_session::command::{Answered, AttemptFailed, CallObstacle, Command, ResolvedCall};
 use subtend_session::ids::{AttemptNo, CallId, Text, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::record::ToolCall;
@@ -55,7 +56,6 @@ impl Drop for DeltaSink {
 const MAX_CLASSIFIED: usize = 8;
 
 /// The classified calls of an answer.
-#[derive(Default)]
 struct ResolvedCalls {
     calls: Vec<ResolvedCall>,
     ready: ParsedCalls,
@@ -76,19 +76,22 @@ impl ResolvedCalls {
 }
 
 /// Returns whether the calls of `outcome` are few enough to be classified at once.
-pub(crate) fn is_quick(outcome: &ModelOutcome) -> bool {
+fn is_quick(outcome: &ModelOutcome) -> bool {
     match outcome {
         ModelOutcome::Answer(answer) => answer.calls.len() <= MAX_CLASSIFIED,
         ModelOutcome::Error(_) | ModelOutcome::Panic(_) => true,
     }
 }
 
-fn take_calls(outcome: &mut ModelOutcome) -> impl Iterator<Item = (u32, ToolCall)> + use<> {
-    let calls = match outcome {
+pub(crate) fn not_called(at: Address, why: CallObstacle) -> (Command, ParsedCalls) {
+    (Command::NotCalled { turn: at.turn, attempt: at.attempt, why }, ParsedCalls::default())
+}
+
+fn take_calls(outcome: &mut ModelOutcome) -> Vec<ToolCall> {
+    match outcome {
         ModelOutcome::Answer(answer) => std::mem::take(&mut answer.calls),
         ModelOutcome::Error(_) | ModelOutcome::Panic(_) => Vec::new(),
-    };
-    (0_u32..).zip(calls)
+    }
 }
 
 impl Cells {
@@ -107,29 +110,37 @@ impl Cells {
         mut outcome: ModelOutcome,
         called: &Called,
     ) -> (Command, ParsedCalls) {
-        let mut resolved = ResolvedCalls::default();
-        for (ix, tool_call) in take_calls(&mut outcome) {
+        let calls = take_calls(&mut outcome);
+        let mut resolved = ResolvedCalls { calls: Vec::with_capacity(calls.len()), ready: ParsedCalls::default() };
+        for (tool_call, ix) in calls.into_iter().zip(0_u32..) {
             resolved.push(offer, at.turn, ix, tool_call);
         }
         self.outcome_command(at, outcome, called, resolved)
     }
 
-    /// Returns the same as [`Cells::answered`]. Classifies a few calls at a time: a hostile model may make many that take long.
-    pub(crate) async fn answered_in_steps(
-        &self,
-        offer: (&Agents, &ToolSet),
+    /// Returns the same as [`Cells::answered`], or what will: it classifies a few calls at a time, since a hostile model may make many that
+    /// take long. Boxed, so that a waiting turn uses less memory.
+    pub(crate) fn start_answered<'a>(
+        &'a self,
+        offer: (&'a Agents, &'a ToolSet),
         at: Address,
         mut outcome: ModelOutcome,
-        called: &Called,
-    ) -> (Command, ParsedCalls) {
-        let mut resolved = ResolvedCalls::default();
-        for (ix, tool_call) in take_calls(&mut outcome) {
-            if ix > 0 && resolved.calls.len().is_multiple_of(MAX_CLASSIFIED) {
-                tokio::task::yield_now().await;
-            }
-            resolved.push(offer, at.turn, ix, tool_call);
+        called: Called,
+    ) -> Result<(Command, ParsedCalls), BoxFuture<'a, (Command, ParsedCalls)>> {
+        if is_quick(&outcome) {
+            return Ok(self.answered(offer, at, outcome, &called));
         }
-        self.outcome_command(at, outcome, called, resolved)
+        Err(Box::pin(async move {
+            let calls = take_calls(&mut outcome);
+            let mut resolved = ResolvedCalls { calls: Vec::with_capacity(calls.len()), ready: ParsedCalls::default() };
+            for (tool_call, ix) in calls.into_iter().zip(0_u32..) {
+                if ix > 0 && resolved.calls.len().is_multiple_of(MAX_CLASSIFIED) {
+                    tokio::task::yield_now().await;
+                }
+                resolved.push(offer, at.turn, ix, tool_call);
+            }
+            self.outcome_command(at, outcome, &called, resolved)
+        }))
     }
 
     fn outcome_command(

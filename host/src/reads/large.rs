@@ -28,20 +28,21 @@ pub(super) struct LargeReads {
     sizes: Mutex<HashMap<SessionId, (Seq, u64)>>,
 }
 
-/// The permit for large sessions of a request or a live view.
+/// The permit for large sessions of a request.
 struct LargeTurn {
-    /// The time until which it waits. A live view waits without a limit.
-    ends: Option<Instant>,
+    /// The time until which it waits.
+    ends: Instant,
     permit: OnceLock<OwnedSemaphorePermit>,
 }
 
 tokio::task_local! {
-    /// Set during a read of a request or a live view. Commands read little of a session, and never wait for a turn.
+    /// Set during a read of a request. Commands read little of a session, and never wait for a turn. Live views do not wait either: event
+    /// streams need their threads.
     static TURN: LargeTurn;
 }
 
 /// Runs `read`, which waits for its turn when it reads the first large session, and holds it to its end.
-pub(super) fn in_turn<T>(ends: Option<Instant>, read: impl Future<Output = T>) -> impl Future<Output = T> {
+pub(super) fn in_turn<T>(ends: Instant, read: impl Future<Output = T>) -> impl Future<Output = T> {
     TURN.scope(LargeTurn { ends, permit: OnceLock::new() }, read)
 }
 
@@ -104,12 +105,8 @@ impl ReadPermits {
             return Ok(());
         }
         let acquire = Arc::clone(&self.large.permit).acquire_owned();
-        let permit = match ends {
-            Some(ends) => timeout_at(ends, acquire).await.ok(),
-            None => Some(acquire.await),
-        };
         // The semaphore is never closed.
-        let Some(Ok(permit)) = permit else {
+        let Ok(Ok(permit)) = timeout_at(ends, acquire).await else {
             let most = PERMIT_TIMEOUT.as_secs();
             return Err(busy_problem(format!("other reads took longer than {most} s: send this one again")));
         };
@@ -132,7 +129,6 @@ impl ReadPermits {
 mod tests {
     use serde_json::json;
     use subtend_actors::{OpenOptions, Runtime};
-    use tokio::time::timeout;
 
     use super::*;
     use crate::reads::permit_deadline;
@@ -151,18 +147,17 @@ mod tests {
         permits.large.large_bytes = 35_000;
         tokio::time::pause();
         let wait = async |session| permits.await_turn(journal, [session]).await;
-        let read = |session| in_turn(Some(permit_deadline()), wait(session));
-        in_turn(None, async {
+        let read = |session| in_turn(permit_deadline(), wait(session));
+        in_turn(permit_deadline(), async {
             wait(large.id()).await.expect("the first one");
             wait(large.id()).await.expect("it has its turn");
             let refused = read(large.id()).await.expect_err("another one");
             assert_eq!((refused.code, refused.retry_after), ("busy", Some(1)));
-            assert!(timeout(PERMIT_TIMEOUT * 10, in_turn(None, wait(large.id()))).await.is_err());
             read(small.id()).await.expect("a small session");
             // Many children are not measured one by one.
             let many = |count| {
                 let sessions = std::iter::repeat_n(small.id(), count);
-                in_turn(Some(permit_deadline()), permits.await_turn(journal, sessions))
+                in_turn(permit_deadline(), permits.await_turn(journal, sessions))
             };
             many(MAX_MEASURED).await.expect("small sessions");
             assert_eq!(many(MAX_MEASURED + 1).await.expect_err("too many").code, "busy");

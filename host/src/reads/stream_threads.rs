@@ -4,7 +4,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{HOLDS_PERMIT, ReadKind, ReadPermits, ReadSender, in_turn, is_multi_threaded, run_as, run_blocking};
+use super::{HOLDS_PERMIT, ReadKind, ReadPermits, ReadSender, is_multi_threaded, run_as, run_blocking};
 
 /// Maximum number of concurrent reads of live views and event streams.
 pub(super) const LIVE_READS: usize = 2;
@@ -76,7 +76,6 @@ impl ReadPermits {
         sender: ReadSender,
         read: impl Future<Output = T> + Send + 'static,
     ) -> T {
-        let read = in_turn(None, read);
         if !is_multi_threaded() {
             return run_as(sender, self.read_for_stream(read)).await;
         }
