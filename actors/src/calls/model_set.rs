@@ -22,8 +22,8 @@ pub(crate) struct ModelSet {
 }
 
 impl ModelSet {
-    /// Returns a set without models: each name stands for one that fails because of `why`. It has no quotas, since its
-    /// sessions must not pause models of others. Its calls count as leaving the process: the environment may be loaded
+    /// Returns a set without models: the model of each name fails with `why`. It has no quotas, since its sessions must not
+    /// pause models of others. Its calls count as leaving the process: the environment may be loaded
     /// before the call, and then that must be in the log. A call in flight counts at the highest price.
     pub(crate) fn unusable(why: &str) -> Self {
         let why: Text = why.into();

@@ -88,7 +88,7 @@ impl LargeReads {
 impl ReadPermits {
     /// Waits until no other request reads a large session, if one of `sessions` is large.
     ///
-    /// This permit is the last one that a read waits for, so reads never wait for each other.
+    /// A read waits for this permit after those of its kind, and no holder waits for one of these.
     ///
     /// # Errors
     /// `busy` if other reads take too long.
