@@ -8,11 +8,10 @@ use subtend_session::record::Record;
 
 use crate::delivery::waiters::Wait;
 use crate::handle::SessionHandle;
-use crate::log::PAGE_BYTES;
 use crate::observe::append_notices::AppendNotice;
 use crate::values::ended::Ended;
 use crate::values::error::Stopped;
-use crate::views::history;
+use crate::values::paging::{self, PAGE_BYTES};
 
 mod scan;
 
@@ -209,7 +208,7 @@ impl SessionHandle {
         next: &mut Seq,
         take: impl FnMut(&Stored) -> Option<T>,
     ) -> Result<Option<T>, AnswerError> {
-        history::walk(&self.sessions.log.journal, self.id, next, take).map_err(|error| self.read_error(error))
+        paging::walk(&self.sessions.log.journal, self.id, next, take).map_err(|error| self.read_error(error))
     }
 
     /// Returns where to read from: the run in flight at the acceptance, whose truncated part the answer may continue.

@@ -15,7 +15,7 @@ use crate::delivery::inbox::{CommandReply, InboxItem, Probed};
 use crate::handle::sessions::SessionServices;
 use crate::observe::event::subscription::{Subscription, SubscriptionScope};
 use crate::observe::following::Events;
-use crate::views::history;
+use crate::values::paging;
 
 pub use crate::values::alternatives::{Alternative, Alternatives};
 pub use crate::values::control::Control;
@@ -134,7 +134,7 @@ impl SessionHandle {
         let did = handling(command).evidence?;
         self.sessions.log.journal.settled().await.ok()?;
         let mut next = seen.next();
-        history::walk(&self.sessions.log.journal, self.id, &mut next, |stored| did(&stored.record)).ok()?
+        paging::walk(&self.sessions.log.journal, self.id, &mut next, |stored| did(&stored.record)).ok()?
     }
 
     pub(crate) async fn settled(&self, lsn: Lsn) -> Result<(), ControlError> {

@@ -20,9 +20,6 @@ const MAX_PATH: usize = 256;
 /// Maximum number of sessions that handles and activations read at a time.
 const CONCURRENT_READS: usize = 4;
 
-/// Bytes after which a page of a session's records ends.
-pub(crate) const PAGE_BYTES: u64 = 1 << 20;
-
 pub(crate) struct Log {
     pub(crate) journal: Journal,
     pub(crate) events: Publisher,

@@ -10,5 +10,6 @@ pub(crate) mod environment_key;
 pub(crate) mod error;
 pub mod options;
 pub(crate) mod owned_runs;
+pub(crate) mod paging;
 pub(crate) mod panic;
 pub(crate) mod queue_entry;

@@ -247,6 +247,12 @@ async fn views_of_a_large_session_hold_its_texts_once() {
     assert!((all..all * 3 / 2).contains(&conversation), "{conversation} bytes");
     assert!(tree < all / 2, "{tree} bytes");
     assert!(alternatives < TEXT, "{alternatives} bytes");
+    // These read page by page.
+    for path in ["/v1/sessions/ID/transcript?limit=2", "/v1/sessions/ID/runs/1", "/s/ID/usage", "/s/ID/timeline"] {
+        let bytes = peak(&router, &path.replace("ID", &id.to_string())).await;
+        println!("at most {bytes} bytes on the heap for {path}");
+        assert!(bytes < all / 2, "{path}: {bytes} bytes");
+    }
     drop((router, session));
     host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
 }

@@ -12,13 +12,14 @@ use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
 
 use crate::life::Lifecycle;
-use crate::log::{Log, PAGE_BYTES};
+use crate::log::Log;
 use crate::observe::event::subscription::{Subscription, SubscriptionScope};
 use crate::observe::event::{Event, EventKind, Next, QueueEvents};
 use crate::observe::parts::{KEPT_BYTES, max_kept_bytes, record_bytes, sum_bytes};
 use crate::observe::polling::Polled;
 use crate::observe::streams::{self, AttemptKey};
 use crate::values::error::Stopped;
+use crate::values::paging::PAGE_BYTES;
 
 /// Records read from the journal at a time.
 const PAGE_SIZE: usize = 128;

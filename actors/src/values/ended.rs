@@ -1,9 +1,10 @@
-use subtend_journal::{Journal, ReadError};
-use subtend_session::ids::{RunNo, SessionId, Text};
+use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
-use subtend_session::state::State;
 use subtend_session::usage::Usage;
+
+use crate::values::paging;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
@@ -21,18 +22,19 @@ impl Ended {
     /// # Errors
     /// The error of reading the session.
     pub fn read(journal: &Journal, session: SessionId, run: RunNo) -> Result<Option<Self>, ReadError> {
-        let stored = journal.records(session)?;
-        let ends = stored.iter().enumerate().find_map(|(at, stored)| {
+        let find = |stored: &Stored| {
             let Record::RunEnded(ended) = &stored.record else { return None };
-            (ended.run == run).then_some((at, ended))
-        });
-        let Some((at, ended)) = ends else { return Ok(None) };
-        // The record's text is truncated; the fold of the records up to it has the whole text.
-        let until = State::fold(session, stored.iter().take(at.saturating_add(1)).map(|stored| &stored.record));
-        let whole = until.ok().and_then(|state| state.last).and_then(|last| last.text);
+            (ended.run == run).then(|| (stored.seq, ended.clone()))
+        };
+        let found = paging::walk(&journal.without_bodies(), session, &mut Seq(1), find)?;
+        let Some((seq, ended)) = found else { return Ok(None) };
+        // The record's text may be truncated; the fold of the records up to it has the whole text.
+        let is_whole = ended.text.as_ref().map_or(0, |text| text.len() as u64) >= ended.len;
+        let folded = if is_whole { None } else { paging::fold_to(journal, session, seq)?.ok() };
+        let whole = folded.and_then(|state| state.last).and_then(|last| last.text);
         let mut usage = ended.usage_self;
         usage.add(&ended.usage_owned);
-        let text = whole.or_else(|| ended.text.clone());
-        Ok(Some(Self { run, outcome: ended.outcome.clone(), text, turns: ended.turns, usage }))
+        let text = whole.or(ended.text);
+        Ok(Some(Self { run, outcome: ended.outcome, text, turns: ended.turns, usage }))
     }
 }

@@ -11,11 +11,8 @@ use subtend_session::record::{Park, Record, ToolCall};
 use subtend_session::usage::Usage;
 use subtend_session::values::parse_recorded;
 
-use crate::log::PAGE_BYTES;
+use crate::values::paging;
 use crate::views::worked::{WorkClock, Worked};
-
-/// Maximum number of records read from the journal at a time.
-const PAGE_SIZE: usize = 256;
 
 /// A summary of a session's journal.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -150,33 +147,31 @@ impl History {
 /// not all in memory.
 /// # Errors
 /// The error of the first page that cannot be read, after `take` had the records of those before it.
-pub fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&Stored)) -> Result<(), ReadError> {
-    let took = |stored: &Stored| {
-        take(stored);
-        None::<()>
-    };
-    walk(&journal.without_bodies(), session, &mut Seq(1), took).map(drop)
+pub fn each(journal: &Journal, session: SessionId, take: impl FnMut(&Stored)) -> Result<(), ReadError> {
+    paging::each_to(&journal.without_bodies(), session, Seq(u64::MAX), take)
 }
 
-/// Calls `take` with the records from `next` on, page by page, until it returns a value or there are no more.
-pub(crate) fn walk<T>(
+/// Calls `take` with at most the first `most` records of a session, as [`each`] does. Returns their number, and whether there are
+/// more.
+/// # Errors
+/// As for [`each`].
+pub fn each_of_first(
     journal: &Journal,
     session: SessionId,
-    next: &mut Seq,
-    mut take: impl FnMut(&Stored) -> Option<T>,
-) -> Result<Option<T>, ReadError> {
-    loop {
-        let page = journal.page_from(session, *next, PAGE_SIZE, PAGE_BYTES)?.0;
-        if page.is_empty() {
-            return Ok(None);
+    most: usize,
+    mut take: impl FnMut(&Stored),
+) -> Result<(usize, bool), ReadError> {
+    let mut count = 0_usize;
+    let took = |stored: &Stored| {
+        if count >= most {
+            return Some(());
         }
-        for stored in &page {
-            *next = stored.seq.next();
-            if let Some(found) = take(stored) {
-                return Ok(Some(found));
-            }
-        }
-    }
+        take(stored);
+        count = count.saturating_add(1);
+        None
+    };
+    let has_more = paging::walk(&journal.without_bodies(), session, &mut Seq(1), took)?.is_some();
+    Ok((count, has_more))
 }
 
 /// Returns the task in the arguments of a call, which is the required argument of its tool.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use subtend_journal::{Journal, ReadError};
-use subtend_session::ids::{Lsn, SessionId};
+use subtend_session::ids::{Lsn, Seq, SessionId};
 use subtend_session::index::RowKind;
-use subtend_session::state::State;
 
 use crate::recovery::rows::RowReader;
+use crate::values::paging;
 use crate::values::queue_entry::{QueueEntry, QueueKind};
 use crate::views::tasks::damaged;
 
@@ -17,8 +17,7 @@ impl QueueEntry {
     /// # Errors
     /// The error of reading the session or its pending completions.
     pub fn list(journal: &Journal, session: SessionId, resumes: bool) -> Result<Vec<Self>, ReadError> {
-        let stored = journal.records(session)?;
-        let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
+        let folded = paging::fold_to(journal, session, Seq(u64::MAX))?;
         let mut state = folded.map_err(|error| damaged(session, &error))?;
         let rows = journal.outbox_to(session)?;
         for notice in RowReader::default().read(journal, rows, || false)?.owed {

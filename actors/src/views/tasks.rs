@@ -9,7 +9,7 @@ use subtend_session::index::Head;
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::{From, Record};
-use subtend_session::state::{FoldError, Phase, State};
+use subtend_session::state::{FoldError, Phase};
 use subtend_session::title;
 
 use crate::answer::Receipt;
@@ -20,6 +20,7 @@ use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::spawn_access;
 use crate::values::answering::agent_of;
 use crate::values::error::{ControlError, SendError};
+use crate::values::paging;
 use crate::views::history::{self, History};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
@@ -269,10 +270,7 @@ impl Assigned {
         if start.len() as u64 >= self.history.result_len {
             return Ok(Some(start));
         }
-        let stored = journal.records(session)?;
-        let until = stored.iter().take_while(|stored| stored.seq <= self.end);
-        let state = State::fold(session, until.map(|stored| &stored.record));
-        let state = state.map_err(|error| damaged(session, &error))?;
+        let state = paging::fold_to(journal, session, self.end)?.map_err(|error| damaged(session, &error))?;
         Ok(state.last.and_then(|last| last.text))
     }
 }

@@ -12,6 +12,7 @@ use subtend_session::state::{Phase, State};
 use subtend_session::values::JsonText;
 
 use crate::handle::SessionHandle;
+use crate::values::paging;
 use crate::views::history::History;
 use reader::TranscriptReader;
 
@@ -26,6 +27,7 @@ mod entry;
 mod entry_builder;
 mod minion;
 mod reader;
+mod session_reading;
 
 /// The actions in the summary of a session's permissions.
 pub const ACTIONS: [&str; 5] = ["fs.read", "fs.write", "net.fetch", "net.search", "shell.run"];
@@ -35,6 +37,12 @@ pub struct Transcript {
     #[serde(flatten)]
     pub header: Header,
     pub entries: Vec<ShownEntry>,
+    /// Number of earlier entries that were left out ([`TranscriptReading::newest`]).
+    #[serde(skip)]
+    pub earlier: usize,
+    /// True if models see a summary in place of messages.
+    #[serde(skip)]
+    pub is_compacted: bool,
     /// The last record that was read.
     #[serde(skip)]
     pub last_seq: Seq,
@@ -98,7 +106,8 @@ pub struct TranscriptReading {
     pub after: Seq,
     /// Maximum number of entries; the entries of the last record are complete.
     pub limit: Option<usize>,
-    /// Number of last entries for which the journals of children are read; `None` for all.
+    /// Returns only the last entries: at least this many, if their records have at most 32 MiB. The journals of children are
+    /// read for this many. `None` for all.
     pub newest: Option<usize>,
 }
 
@@ -132,8 +141,11 @@ impl Transcript {
     /// [`TranscriptError`]. An unreadable child is shown with the reason.
     pub fn read(journal: &Journal, id: SessionId, how: TranscriptReading) -> Result<Self, TranscriptError> {
         let parent = head(journal, id)?.and_then(|head| head.parent);
-        let above = parent.and_then(|parent| records(journal, parent).ok()).map(|records| History::of(&records));
-        let task = above.and_then(|history| history.tasks.get(&id).cloned());
+        let task = parent.and_then(|parent| {
+            let mut above = History::default();
+            each(&journal.without_bodies(), parent, Seq(u64::MAX), |stored| above.add(stored)).ok()?;
+            above.tasks.remove(&id)
+        });
         TranscriptReader::new(journal).read(id, how, task.as_ref())
     }
 }
@@ -171,13 +183,16 @@ pub fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, R
     }
 }
 
-/// Returns the records of a session; if its row is damaged, those that can be salvaged.
+/// Calls `take` with each record of a session up to `last`, page by page; if its row is damaged, with those that can be salvaged.
 /// # Errors
 /// As [`Journal::records`] and [`Journal::salvage`].
-pub fn records(journal: &Journal, session: SessionId) -> Result<Vec<Stored>, ReadError> {
+fn each(journal: &Journal, session: SessionId, last: Seq, take: impl FnMut(&Stored)) -> Result<(), ReadError> {
     match journal.head(session) {
-        Ok(_) => journal.records(session),
-        Err(_) => journal.salvage(session),
+        Ok(_) => paging::each_to(journal, session, last, take),
+        Err(_) => {
+            journal.salvage(session)?.iter().take_while(|stored| stored.seq <= last).for_each(take);
+            Ok(())
+        }
     }
 }
 

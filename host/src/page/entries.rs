@@ -121,7 +121,8 @@ pub(super) fn newest<'a>(
     };
     let newest = shown.iter().rev().take(most).map(item);
     let items = bounds::newest_within(newest, bounds::MAX_ENTRIES_BYTES, |item| item.html.len());
-    NewestItems { earlier: shown.len().saturating_sub(items.len()), items }
+    let earlier = of.earlier.saturating_add(shown.len()).saturating_sub(items.len());
+    NewestItems { earlier, items }
 }
 
 fn event_entry(head: impl Into<String>) -> EntryView {

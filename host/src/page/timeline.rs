@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use askama::Template;
 use axum::extract::State;
 use axum::response::Html;
-use subtend_actors::Runtime;
-use subtend_actors::history::History;
+use subtend_actors::{Runtime, history};
 use subtend_journal::{Journal, ReadError, Stored};
-use subtend_session::ids::{CallId, Seq, SessionId, Text};
+use subtend_session::ids::{CallId, SessionId, Text};
 use subtend_session::index::Head;
 use subtend_session::record::{Carrier, Record};
 
@@ -69,10 +68,8 @@ struct Spans {
 }
 
 impl Spans {
-    fn from_records(records: &[Stored]) -> Vec<Span> {
-        let mut spans = Self::default();
-        records.iter().for_each(|stored| spans.add(stored));
-        let Self { mut done, run, model, calls, asks, .. } = spans;
+    fn finish(self) -> Vec<Span> {
+        let Self { mut done, run, model, calls, asks, .. } = self;
         done.extend(run.into_iter().chain(model).chain(calls.into_values()).chain(asks.into_values()));
         // Sorted so that work is drawn over waits.
         done.sort_by_key(|span| span.kind);
@@ -244,17 +241,41 @@ struct Omitted {
     damaged: usize,
 }
 
+/// What the records of one session show.
+#[derive(Debug, Default)]
+struct DrawnSession {
+    spans: Spans,
+    records: usize,
+    first_ms: Option<i64>,
+    last_ms: Option<i64>,
+    /// Its children in the order of creation.
+    children: Vec<SessionId>,
+}
+
+impl DrawnSession {
+    fn add(&mut self, stored: &Stored) {
+        self.spans.add(stored);
+        self.records = self.records.saturating_add(1);
+        self.first_ms.get_or_insert(stored.at_ms);
+        self.last_ms = Some(stored.at_ms);
+        if let Record::ChildSpawned(spawned) = &stored.record {
+            self.children.push(spawned.child);
+        } else if let Record::BranchCreated(created) = &stored.record {
+            self.children.push(created.child);
+        }
+    }
+}
+
 /// Calls `draw` with the level, the head and the records of a session and of its descendants, in the order of creation,
-/// parents first. Only one session is in memory.
+/// parents first. Only a page of records is in memory.
 ///
 /// Only counts sessions beyond [`MAX_SESSIONS`], and those after `budget` records.
 fn read_subtree(
     journal: &Journal,
     top: SessionId,
     mut budget: usize,
-    mut draw: impl FnMut(SessionId, u64, Head, &[Stored]),
+    mut draw: impl FnMut(SessionId, u64, Head, DrawnSession),
 ) -> Result<Omitted, ReadError> {
-    let journal = journal.without_bodies();
     let (mut omitted, mut drawn, mut known, mut next) = (Omitted::default(), 0, HashSet::new(), vec![(top, 0)]);
     while let Some((id, level)) = next.pop() {
         if !known.insert(id) {
@@ -265,16 +286,16 @@ fn read_subtree(
         if drawn == MAX_SESSIONS || budget == 0 {
             omitted.left_out += usize::from(head.is_some());
         } else if let Some(head) = head {
-            // A session that cannot be read gets a row without bars.
-            let read = journal.records_from(id, Seq(1), budget.saturating_add(1));
-            omitted.damaged += usize::from(read.is_err());
-            let mut records = read.unwrap_or_default();
-            omitted.truncated += usize::from(records.len() > budget);
-            records.truncate(budget);
-            budget -= records.len();
-            spawned = History::of(&records).children;
+            let mut session = DrawnSession::default();
+            // A session is drawn as far as it can be read.
+            match history::each_of_first(journal, id, budget, |stored| session.add(stored)) {
+                Ok((_, has_more)) => omitted.truncated += usize::from(has_more),
+                Err(_) => omitted.damaged += 1,
+            }
+            budget = budget.saturating_sub(session.records);
+            spawned = std::mem::take(&mut session.children);
             drawn += 1;
-            draw(id, level, head, &records);
+            draw(id, level, head, session);
         }
         let others = journal.children(id)?.into_iter().filter(|child| !spawned.contains(child));
         let children: Vec<_> = spawned.iter().copied().chain(others).collect();
@@ -296,10 +317,10 @@ impl TimelineChart {
     fn read(runtime: &Runtime, id: SessionId) -> Result<Self, ReadError> {
         let journal = runtime.journal();
         let (mut from, mut now, mut read) = (i64::MAX, 0, Vec::new());
-        let omitted = read_subtree(journal, id, MAX_RECORDS, |id, level, head, records| {
-            from = from.min(records.first().map_or(head.created_ms, |first| first.at_ms));
-            now = now.max(records.last().map_or(head.updated_ms, |last| last.at_ms));
-            read.push((id, level, head, Spans::from_records(records)));
+        let omitted = read_subtree(journal, id, MAX_RECORDS, |id, level, head, session| {
+            from = from.min(session.first_ms.unwrap_or(head.created_ms));
+            now = now.max(session.last_ms.unwrap_or(head.updated_ms));
+            read.push((id, level, head, session.spans.finish()));
         })?;
         let Omitted { left_out, truncated, damaged } = omitted;
         let open = read.iter().any(|(.., spans)| spans.iter().any(|span| span.to.is_none()));
@@ -386,7 +407,7 @@ mod tests {
         let all = journal.records(session.id()).expect("records").len();
         let drawn = |budget| {
             let mut count = 0;
-            let add = |_, _, _, records: &[Stored]| count += records.len();
+            let add = |_, _, _, session: DrawnSession| count += session.records;
             let omitted = read_subtree(journal, session.id(), budget, add).expect("read");
             (count, omitted.left_out, omitted.truncated)
         };

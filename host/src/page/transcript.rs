@@ -155,12 +155,15 @@ impl TranscriptRead {
             Ok(found) => found.map(|tree| WorktreeLine { state: worktree::state(&tree), branch: tree.entry.branch }),
             Err(_) => Some(WorktreeLine { state: worktree::damaged(), branch: String::new() }),
         };
-        let transcript = transcript(host, id, None, most)?;
-        let newest = entries::newest(runtime, &transcript, &alternatives, most);
-        let Transcript { header, entries, last_seq: seen, next: _ } = transcript;
-        let is_compacted = entries.iter().any(|shown| shown.compacted);
-        // A session may be large, so its texts are dropped before it is read again.
-        drop((entries, alternatives));
+        // The thread that frees the texts should be the one that read them.
+        let shared = host.clone();
+        let read = move || {
+            let transcript = transcript(&shared, id, None, most)?;
+            let newest = entries::newest(shared.runtime(), &transcript, &alternatives, most);
+            let Transcript { header, is_compacted, last_seq, .. } = transcript;
+            Ok::<_, Problem>((header, newest, is_compacted, last_seq))
+        };
+        let (header, newest, is_compacted, seen) = host.reads().read_in_turn(read).await?;
         let facts = RecordFacts::read(runtime.journal(), id)?;
         let asks = ApprovalsPart::read(host, Some(id)).await?;
         let (asks, all_asks) = approvals::cards(&[&asks]);

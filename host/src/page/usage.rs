@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, HashSet};
 use askama::Template;
 use axum::extract::State;
 use axum::response::Html;
-use subtend_journal::{ReadError, Stored};
-use subtend_session::ids::{Seq, SessionId, Text};
+use subtend_actors::history;
+use subtend_journal::{Journal, ReadError};
+use subtend_session::ids::{SessionId, Text};
+use subtend_session::index::Head;
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
@@ -36,9 +38,16 @@ struct UsageTally {
 }
 
 impl UsageTally {
-    fn add(&mut self, id: SessionId, name: &str, agent: &Text, records: &[Stored]) {
-        let (mut agent, mut model) = (agent.clone(), Text::default());
-        for stored in records {
+    /// Adds the calls of at most `most` records of a session. Returns the number of records, and whether there are more.
+    fn add(
+        &mut self,
+        journal: &Journal,
+        (id, head): (SessionId, &Head),
+        most: usize,
+    ) -> Result<(usize, bool), ReadError> {
+        let name = format!("{} {}", head.agent, head.short);
+        let (mut agent, mut model) = (head.agent.clone(), Text::default());
+        history::each_of_first(journal, id, most, |stored| {
             let usage = if let Record::SessionCreated(created) = &stored.record {
                 agent = created.agent.clone();
                 None
@@ -52,18 +61,18 @@ impl UsageTally {
             } else {
                 None
             };
-            let Some(usage) = usage else { continue };
+            let Some(usage) = usage else { return };
             self.calls.push((stored.at_ms, usage));
             self.agents.entry(agent.to_string()).or_default().add(&usage);
             self.models.entry(words::line(&model)).or_default().add(&usage);
-            self.sessions.entry(id).or_insert_with(|| (name.to_owned(), Usage::default())).1.add(&usage);
+            self.sessions.entry(id).or_insert_with(|| (name.clone(), Usage::default())).1.add(&usage);
             self.whole.add(&usage);
-        }
+        })
     }
 
     /// Reads a session and its descendants, or all sessions, until `budget` records are read.
     fn read(host: &Host, top: Option<SessionId>, mut budget: usize) -> Result<Self, ReadError> {
-        let journal = host.runtime().journal().without_bodies();
+        let journal = host.runtime().journal();
         let mut heads = match top {
             None => journal.heads()?,
             Some(top) => {
@@ -85,13 +94,11 @@ impl UsageTally {
                 tally.left_out += 1;
                 continue;
             }
-            // Unreadable sessions are not included, so the totals are lower bounds.
-            match journal.records_from(id, Seq(1), budget.saturating_add(1)) {
-                Ok(mut records) => {
-                    tally.left_out += usize::from(records.len() > budget);
-                    records.truncate(budget);
-                    budget -= records.len();
-                    tally.add(id, &format!("{} {}", head.agent, head.short), &head.agent, &records);
+            // Unreadable sessions are included as far as they can be read, so the totals are lower bounds.
+            match tally.add(journal, (id, &head), budget) {
+                Ok((count, has_more)) => {
+                    tally.left_out += usize::from(has_more);
+                    budget = budget.saturating_sub(count);
                 }
                 Err(_) => tally.whole.unreliable = true,
             }

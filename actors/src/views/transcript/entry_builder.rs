@@ -1,58 +1,39 @@
 //! Converts the records of a session into entries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use subtend_journal::Stored;
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, Text, TurnNo};
 use subtend_session::record::{
-    CallFinished, Carrier, Compacted, InputAccepted, NoticeTaken, QueueChange, Record, RunOpened, SessionCreated,
-    TurnAnswered,
+    CallFinished, Carrier, Compacted, InputAccepted, NoticeTaken, QueueChange, Record, RunOpened, TurnAnswered,
 };
 
+use super::TranscriptReading;
 use super::end::OwnedEnd;
 use super::entry::{CallEntry, CallOutcome, Entry, ShownEntry};
 use crate::views::worked::WorkClock;
 
-pub(super) fn creation(records: &[Stored]) -> Option<&SessionCreated> {
-    records.iter().find_map(|stored| {
-        let Record::SessionCreated(created) = &stored.record else { return None };
-        Some(&**created)
-    })
-}
+/// Bytes of records with which a page with a limit ends, after the whole entry.
+const PAGE_BYTES: u64 = 8 << 20;
+/// Maximum bytes of the records of the newest entries, apart from the last record.
+const NEWEST_BYTES: u64 = 32 << 20;
 
-pub(super) fn summary(records: &[Stored]) -> Option<Text> {
-    records.iter().rev().find_map(|stored| {
-        let Record::SummarySet(set) = &stored.record else { return None };
-        Some(set.text.clone())
-    })
-}
-
-pub(super) fn entries(records: &[Stored]) -> Vec<ShownEntry> {
-    let mut builder = EntryBuilder::default();
-    records.iter().for_each(|stored| builder.add(stored));
-    let waiting = builder.order.iter().filter_map(|id| builder.inputs.get(id));
-    let waiting = waiting.map(|(input, _)| Entry::Waiting { id: input.id, text: input.text.clone() });
-    let waiting: Vec<_> = waiting.collect();
-    waiting.into_iter().for_each(|waiting| builder.push(waiting));
-    for span in builder.rolled_back.iter().filter_map(|run| builder.spans.get(run)) {
-        for shown in builder.entries.get_mut(span.clone()).unwrap_or_default() {
-            shown.rolled_back =
-                matches!(shown.entry, Entry::Input { .. } | Entry::Answer { .. } | Entry::Notice { .. });
-        }
-    }
-    builder.entries
-}
-
+/// Builds the entries of one page from all records of a session, of which it keeps only the texts of the page.
 #[derive(Default)]
-struct EntryBuilder<'a> {
-    entries: Vec<ShownEntry>,
+pub(super) struct EntryBuilder {
+    page: Page,
+    entries: VecDeque<ShownEntry>,
+    /// Number of entries that were dropped, because newer ones were wanted.
+    dropped: usize,
+    /// The bytes of the records since each entry, up to the next one.
+    sizes: VecDeque<u64>,
     record: Seq,
     /// Accepted inputs that no run has taken yet, each with the time of its record.
-    inputs: BTreeMap<InputId, (&'a InputAccepted, i64)>,
+    inputs: BTreeMap<InputId, (InputAccepted, i64)>,
     order: Vec<InputId>,
-    /// The index of each turn's answer, for late results of its calls.
+    /// The index of each turn's answer on the page, for late results of its calls. Dropped entries count in all indices.
     answers: BTreeMap<TurnNo, usize>,
     spans: BTreeMap<RunNo, Range<usize>>,
     rolled_back: BTreeSet<RunNo>,
@@ -62,17 +43,103 @@ struct EntryBuilder<'a> {
     proposed: BTreeMap<CallId, Text>,
     model: Option<Text>,
     /// The opening record of the run in flight, or of the last one.
-    opened: Option<&'a RunOpened>,
+    opened: Option<RunOpened>,
     clock: WorkClock,
 }
 
-impl<'a> EntryBuilder<'a> {
+/// The entries that are wanted.
+#[derive(Default)]
+struct Page {
+    /// Only entries that begin after this record.
+    after: Seq,
+    /// Maximum number of entries; those of the last record are complete.
+    limit: Option<usize>,
+    /// Only the newest entries: at least this many, unless they have too many bytes.
+    newest: Option<usize>,
+    /// Bytes of the records from the first entry on.
+    bytes: u64,
+    /// The record of the last entry of a page that is full.
+    last: Option<Seq>,
+    /// True if a full page left out an entry.
+    has_more: bool,
+}
+
+impl EntryBuilder {
+    pub(super) fn new(TranscriptReading { after, limit, newest, .. }: TranscriptReading) -> Self {
+        Self { page: Page { after, limit, newest, ..Page::default() }, ..Self::default() }
+    }
+
+    /// Returns the entries, the number of those that were dropped before them, and the record after which the next page begins.
+    pub(super) fn build(mut self) -> (Vec<ShownEntry>, usize, Option<Seq>) {
+        for id in std::mem::take(&mut self.order) {
+            if let Some((input, _)) = self.inputs.remove(&id) {
+                self.push(Entry::Waiting { id, text: input.text });
+            }
+        }
+        let mut entries = Vec::from(self.entries);
+        for span in self.rolled_back.iter().filter_map(|run| self.spans.get(run)) {
+            let [start, end] = [span.start, span.end].map(|index| index.saturating_sub(self.dropped));
+            for shown in entries.get_mut(start..end).unwrap_or_default() {
+                shown.rolled_back =
+                    matches!(shown.entry, Entry::Input { .. } | Entry::Answer { .. } | Entry::Notice { .. });
+            }
+        }
+        (entries, self.dropped, self.page.last.filter(|_| self.page.has_more))
+    }
+
+    /// Returns the index of the next entry.
+    fn end(&self) -> usize {
+        self.dropped.saturating_add(self.entries.len())
+    }
+
+    /// Adds an entry, if it is on the page.
     fn push(&mut self, entry: Entry) {
-        self.entries.push(ShownEntry { record: self.record, entry, rolled_back: false, compacted: false });
+        let record = self.record;
+        if record <= self.page.after {
+            return;
+        }
+        if self.page.last.is_some_and(|last| record > last) {
+            self.page.has_more = true;
+            return;
+        }
+        self.entries.push_back(ShownEntry { record, entry, rolled_back: false, compacted: false });
+        self.sizes.push_back(0);
+        if self.page.limit.is_some_and(|limit| self.entries.len() >= limit) {
+            self.page.last = Some(record);
+        }
+    }
+
+    pub(super) fn add(&mut self, stored: &Stored) {
+        self.add_entries(stored);
+        let (Some(newest), Some(size)) = (self.entries.back(), self.sizes.back_mut()) else { return };
+        if self.page.last.is_some() {
+            return;
+        }
+        let bytes = stored.record.heap_bytes().saturating_add(stored.record.body_bytes());
+        *size = size.saturating_add(bytes);
+        self.page.bytes = self.page.bytes.saturating_add(bytes);
+        if self.page.limit.is_some() && self.page.bytes >= PAGE_BYTES {
+            self.page.last = Some(newest.record);
+        }
+        while let Some(newest) = self.page.newest
+            && (self.entries.len() > newest || self.page.bytes > NEWEST_BYTES)
+            && let Some(first) = self.entries.front().map(|shown| shown.record)
+        {
+            // The entries of a record are counted by clients, so all or none of them are dropped.
+            let group = self.entries.iter().take_while(|shown| shown.record == first).count();
+            let rest = self.entries.len().saturating_sub(group);
+            if rest < newest && (rest == 0 || self.page.bytes <= NEWEST_BYTES) {
+                break;
+            }
+            self.entries.drain(..group);
+            let freed = self.sizes.drain(..group).fold(0, u64::saturating_add);
+            self.page.bytes = self.page.bytes.saturating_sub(freed);
+            self.dropped = self.dropped.saturating_add(group);
+        }
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other records change nothing here")]
-    fn add(&mut self, stored: &'a Stored) {
+    fn add_entries(&mut self, stored: &Stored) {
         self.record = stored.seq;
         let at_ms = stored.at_ms;
         let worked = self.clock.add(stored).unwrap_or_default();
@@ -80,7 +147,7 @@ impl<'a> EntryBuilder<'a> {
             Record::SessionCreated(created) => self.agent = Some(created.agent.clone()),
             Record::TurnStarted { model, .. } => self.model = Some(model.clone()),
             Record::InputAccepted(input) => {
-                self.inputs.insert(input.id, (input, at_ms));
+                self.inputs.insert(input.id, ((**input).clone(), at_ms));
                 self.order.push(input.id);
             }
             Record::InputsTaken { ids, run, .. } => ids.iter().for_each(|id| self.take(*id, *run, stored.seq)),
@@ -114,11 +181,12 @@ impl<'a> EntryBuilder<'a> {
             }
             Record::NoticeTaken(taken) => self.notice(taken),
             Record::RunHeld { run, why } => self.push(Entry::Held { run: *run, why: (**why).clone() }),
-            Record::RunOpened(opened) => self.opened = Some(opened),
+            Record::RunOpened(opened) => self.opened = Some((**opened).clone()),
             Record::RunEnded(ended) => {
                 self.keep_task(stored.seq);
+                let end = self.end();
                 if let Some(span) = self.spans.get_mut(&ended.run) {
-                    span.end = self.entries.len();
+                    span.end = end;
                 }
                 let mut usage = ended.usage_self;
                 usage.add(&ended.usage_owned);
@@ -151,7 +219,7 @@ impl<'a> EntryBuilder<'a> {
             }),
             Record::CompactionUndone { by } => self.push(Entry::CompactionUndone { by: by.clone() }),
             Record::RunStarted { run, .. } => {
-                let at = self.entries.len();
+                let at = self.end();
                 self.spans.insert(*run, at..at);
             }
             Record::AskOpened { call, action, resource, .. } => {
@@ -220,15 +288,19 @@ impl<'a> EntryBuilder<'a> {
             nested: None,
         });
         let text = answered.text.clone().filter(|text| !text.is_empty());
-        self.answers.insert(turn, self.entries.len());
+        let index = self.end();
         let (agent, usage, queued_ms) = (self.agent.clone(), answered.usage, answered.queued_ms);
         let model = model_name(answered.model.as_ref(), self.model.as_ref());
         let calls = calls.collect();
         self.push(Entry::Answer { turn, seq, text, calls, agent, model, usage, queued_ms, at_ms });
+        if self.end() > index {
+            self.answers.insert(turn, index);
+        }
     }
 
     fn call(&mut self, call: CallId) -> Option<&mut CallEntry> {
-        let answer = self.entries.get_mut(*self.answers.get(&call.turn)?)?;
+        let index = self.answers.get(&call.turn)?.checked_sub(self.dropped)?;
+        let answer = self.entries.get_mut(index)?;
         answer.entry.calls_mut().get_mut(call.ix as usize)
     }
 

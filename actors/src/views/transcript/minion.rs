@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use subtend_journal::Stored;
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{CallId, RunNo, SessionId, Short, Text};
 use subtend_session::place::Owner;
@@ -58,27 +57,36 @@ pub enum Block {
     ToolResult { call: CallId, error: bool, content: Text },
 }
 
-impl Minion {
-    /// Reads the runs that calls of `owner` opened, by their calls. `records` and `chat` are the journal and the short name
-    /// of the minion's session.
-    pub(super) fn of(records: &[Stored], owner: SessionId, chat: &Short) -> BTreeMap<CallId, Self> {
-        let mut minions: BTreeMap<CallId, Self> = BTreeMap::new();
-        let mut open: Option<(CallId, RunNo)> = None;
-        for stored in records {
-            if let Record::RunOpened(opened) = &stored.record {
-                let call = owning_call(&opened.owner, owner).filter(|call| !minions.contains_key(call));
-                open = call.map(|call| (call, opened.run));
-                minions.extend(call.map(|call| (call, Self::new(chat.clone()))));
-            }
-            if let Some((call, run)) = open
-                && minions.get_mut(&call).is_some_and(|minion| minion.take(&stored.record, run))
-            {
-                open = None;
-            }
-        }
-        minions
+/// Collects the runs of a minion that calls of one session opened.
+pub(super) struct MinionRuns {
+    owner: SessionId,
+    chat: Short,
+    pub(super) by_call: BTreeMap<CallId, Minion>,
+    open: Option<(CallId, RunNo)>,
+}
+
+impl MinionRuns {
+    /// Creates an empty collection of runs of `owner`'s calls. `chat` is the short name of the minion's session.
+    pub(super) fn new(owner: SessionId, chat: Short) -> Self {
+        Self { owner, chat, by_call: BTreeMap::new(), open: None }
     }
 
+    /// Adds the next record of the minion's session.
+    pub(super) fn add(&mut self, record: &Record) {
+        if let Record::RunOpened(opened) = record {
+            let call = owning_call(&opened.owner, self.owner).filter(|call| !self.by_call.contains_key(call));
+            self.open = call.map(|call| (call, opened.run));
+            self.by_call.extend(call.map(|call| (call, Minion::new(self.chat.clone()))));
+        }
+        if let Some((call, run)) = self.open
+            && self.by_call.get_mut(&call).is_some_and(|minion| minion.take(record, run))
+        {
+            self.open = None;
+        }
+    }
+}
+
+impl Minion {
     fn new(chat: Short) -> Self {
         Self {
             minion_chat_id: chat,

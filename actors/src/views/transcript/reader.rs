@@ -9,18 +9,15 @@ use subtend_session::call::CallEnd;
 use subtend_session::ids::{Hash, Interned, RunNo, Seq, SessionId, Text};
 use subtend_session::index::Head;
 use subtend_session::record::{Record, SessionCreated};
-use subtend_session::state::State;
 use subtend_session::values::{JsonText, parse_recorded};
 use subtend_tools::dialect::minion;
 use subtend_tools::message;
 
 use super::end::OwnedEnd;
 use super::entry::{CallOutcome, NestedTranscript, ShownEntry};
-use super::minion::Minion;
-use super::{
-    ACTIONS, Branch, Header, MAX_NESTED_LEVELS, Transcript, TranscriptError, TranscriptReading, entry_builder,
-    fold_head, head, records,
-};
+use super::minion::MinionRuns;
+use super::session_reading::{SessionReading, bytes_of, fold};
+use super::{ACTIONS, Branch, Header, MAX_NESTED_LEVELS, Transcript, TranscriptError, TranscriptReading, each, head};
 use crate::views::history::History;
 
 /// Number of records of a child that are read at a time to find the ends of its runs.
@@ -30,8 +27,6 @@ const MAX_OTHER_RECORDS: u64 = 100_000;
 /// Number of bytes that count as one of these records, of what is read, and of ends: several owners may repeat the text of
 /// one child.
 const BYTES_AS_RECORD: u64 = 1_000;
-/// Bytes of records with which a page with a limit ends, after the whole entry.
-const PAGE_BYTES: u64 = 8 << 20;
 /// Number of sessions that are remembered for one name: the sender and two others, which make it ambiguous.
 const MAX_NAMED: usize = 3;
 
@@ -65,23 +60,22 @@ impl<'a> TranscriptReader<'a> {
         task: Option<&Text>,
     ) -> Result<Transcript, TranscriptError> {
         let mut head = head(self.journal, id)?.ok_or(ReadError::NoSuchSession(id))?;
-        let mut records = records(self.journal, id)?;
+        let last = how.at.map_or(head.last_seq, |at| at.min(head.last_seq));
+        let read = SessionReading::read(self.journal, id, last, how)?;
         if let Some(at) = how.at {
-            records.retain(|stored| stored.seq <= at);
-            head = fold_head(id, &records).ok_or(TranscriptError::NoReplay { session: id, at })?;
+            head = read.head(self.journal, id).ok_or(TranscriptError::NoReplay { session: id, at })?;
         }
         if self.nested.contains(&id) {
-            self.spend_bytes(&records);
+            self.spend_bytes(read.records, read.bytes);
         }
-        let history = History::of(&records);
-        let created = entry_builder::creation(&records);
+        let SessionReading { history, created, summary, builder, last_seq, is_compacted, .. } = read;
+        let created = created.as_deref();
         let system_of = created.and_then(|created| self.systems.get(&created.system.hash)).copied();
         let named = created.map(|created| &created.system).filter(|_| system_of.is_none());
         let system = named.map(|named| self.text(named)).transpose()?;
         self.systems.extend(named.map(|named| (named.hash, id)));
-        let mut entries = entry_builder::entries(&records);
-        mark_compacted(id, &records, &mut entries);
-        let (mut entries, next) = page(entries, &records, how);
+        let (mut entries, earlier, next) = builder.build();
+        let is_compacted = is_compacted && self.mark_compacted(id, last_seq, &mut entries);
         let first = how.newest.map_or(0, |newest| entries.len().saturating_sub(newest));
         let shown = entries.get_mut(first..).unwrap_or_default();
         self.complete(id, shown);
@@ -111,10 +105,9 @@ impl<'a> TranscriptReader<'a> {
             branch: Branch::of(id, &head, &history, task),
             system,
             system_of,
-            summary: entry_builder::summary(&records),
+            summary,
         };
-        let last_seq = records.last().map_or(Seq(0), |last| last.seq);
-        Ok(Transcript { header, entries, last_seq, next })
+        Ok(Transcript { header, entries, earlier, is_compacted, last_seq, next })
     }
 
     /// Fills in the texts of ends that are only in the child's journal. A text that is not read remains empty.
@@ -141,7 +134,7 @@ impl<'a> TranscriptReader<'a> {
     /// Reads the records of `child` before `until` backwards, since an end is among the last records of its run.
     fn find_ends(&mut self, child: SessionId, mut until: Seq, mut wanted: BTreeMap<RunNo, &mut OwnedEnd>) {
         while until > Seq(1) && !wanted.is_empty() && self.left > 0 {
-            let page = self.journal.records_before(child, until, ENDS_PAGE).or_else(|_| records(self.journal, child));
+            let page = self.journal.records_before(child, until, ENDS_PAGE).or_else(|_| self.journal.salvage(child));
             // For an unreadable child the text names the command that shows the reason.
             let Ok(page) = page else { return };
             for stored in &page {
@@ -153,7 +146,7 @@ impl<'a> TranscriptReader<'a> {
                 }
             }
             self.left = self.left.saturating_sub(page.len() as u64);
-            self.spend_bytes(&page);
+            self.spend_bytes(page.len() as u64, page.iter().map(bytes_of).fold(0, u64::saturating_add));
             until = page.first().map_or(Seq(1), |first| first.seq.min(Seq(until.0.saturating_sub(1))));
         }
     }
@@ -237,11 +230,17 @@ impl<'a> TranscriptReader<'a> {
             if !self.minions.insert(child) || !self.spend(head.last_seq) {
                 continue;
             }
-            let Ok(records) = records(self.journal, child) else { continue };
-            self.spend_bytes(&records);
-            let mut minions = Minion::of(&records, id, &head.short);
+            let (mut runs, mut records, mut bytes) = (MinionRuns::new(id, head.short), 0_u64, 0_u64);
+            let add = |stored: &Stored| {
+                runs.add(&stored.record);
+                (records, bytes) = (records.saturating_add(1), bytes.saturating_add(bytes_of(stored)));
+            };
+            if each(&self.journal.without_bodies(), child, head.last_seq, add).is_err() {
+                continue;
+            }
+            self.spend_bytes(records, bytes);
             for call in calls {
-                call.minion = minions.remove(&call.call);
+                call.minion = runs.by_call.remove(&call.call);
             }
         }
     }
@@ -254,10 +253,19 @@ impl<'a> TranscriptReader<'a> {
     }
 
     /// Takes the bytes of records from those that are left, as far as they exceed the records themselves.
-    fn spend_bytes(&mut self, records: &[Stored]) {
-        let bytes = records.iter().flat_map(|stored| [stored.record.heap_bytes(), stored.record.body_bytes()]);
-        let counted = bytes.fold(0, u64::saturating_add) / BYTES_AS_RECORD;
-        self.left = self.left.saturating_sub(counted.saturating_sub(records.len() as u64));
+    fn spend_bytes(&mut self, records: u64, bytes: u64) {
+        let counted = bytes / BYTES_AS_RECORD;
+        self.left = self.left.saturating_sub(counted.saturating_sub(records));
+    }
+
+    /// Marks the entries that a compaction hides. Returns whether it hides any. Records that cannot be folded hide nothing.
+    fn mark_compacted(&self, session: SessionId, last: Seq, entries: &mut [ShownEntry]) -> bool {
+        let state = fold(self.journal, session, last);
+        let hidden = state.map(|state| state.compacted_records()).unwrap_or_default();
+        for shown in entries {
+            shown.compacted = hidden.contains(&shown.record);
+        }
+        !hidden.is_empty()
     }
 
     fn opt_head(&self, session: SessionId) -> Option<Head> {
@@ -274,48 +282,11 @@ impl<'a> TranscriptReader<'a> {
     }
 }
 
-/// Marks the entries that a compaction hides. Records that cannot be folded hide nothing.
-fn mark_compacted(session: SessionId, stored: &[Stored], entries: &mut [ShownEntry]) {
-    if !stored.iter().any(|stored| matches!(stored.record, Record::Compacted(_))) {
-        return;
-    }
-    let state = State::fold(session, stored.iter().map(|stored| &stored.record));
-    let Ok(hidden) = state.map(|state| state.compacted_records()) else { return };
-    for shown in entries {
-        shown.compacted = hidden.contains(&shown.record);
-    }
-}
-
 /// Groups parts of a page by their child, so that its journal is read once for all of them.
 fn by_child<T>(parts: impl Iterator<Item = (SessionId, T)>) -> BTreeMap<SessionId, Vec<T>> {
     let mut children: BTreeMap<SessionId, Vec<T>> = BTreeMap::new();
     parts.for_each(|(child, part)| children.entry(child).or_default().push(part));
     children
-}
-
-/// Returns the requested page of the entries, and the record after which the next page begins.
-fn page(mut entries: Vec<ShownEntry>, records: &[Stored], how: TranscriptReading) -> (Vec<ShownEntry>, Option<Seq>) {
-    entries.retain(|shown| shown.record > how.after);
-    let Some(limit) = how.limit else { return (entries, None) };
-    let last = entries.get(limit.saturating_sub(1)).map(|shown| shown.record);
-    let Some(last) = last.into_iter().chain(last_within_bytes(&entries, records)).min() else { return (entries, None) };
-    let rest = entries.iter().position(|shown| shown.record > last);
-    let next = rest.map(|rest| {
-        entries.truncate(rest);
-        last
-    });
-    (entries, next)
-}
-
-/// Returns the record at which the entry began with which the records reach [`PAGE_BYTES`]; `None` if they do not.
-fn last_within_bytes(entries: &[ShownEntry], records: &[Stored]) -> Option<Seq> {
-    let first = entries.first()?.record;
-    let mut bytes = 0_u64;
-    let full = records.iter().filter(|stored| stored.seq >= first).find(|stored| {
-        bytes = bytes.saturating_add(stored.record.heap_bytes()).saturating_add(stored.record.body_bytes());
-        bytes >= PAGE_BYTES
-    })?;
-    entries.iter().map(|shown| shown.record).take_while(|record| *record <= full.seq).last()
 }
 
 fn rights(created: &SessionCreated) -> BTreeMap<Text, Verdict> {

@@ -97,6 +97,24 @@ fn notice(key: CallId, carrier: Carrier) -> Record {
     Record::NoticeTaken(Box::new(NoticeTaken { items: vec![item], carrier }))
 }
 
+fn ended(outcome: Outcome) -> Record {
+    Record::RunEnded(Box::new(RunEnded {
+        run: RunNo(1),
+        outcome,
+        result: None,
+        returned: None,
+        text: None,
+        len: 0,
+        hash: Hash::of(b""),
+        turns: 0,
+        usage_self: Usage::default(),
+        usage_owned: Usage::default(),
+        worked_ms: 0,
+        keeps_queue: false,
+        gave_up: None,
+    }))
+}
+
 fn end_of_child() -> OwnedEnd {
     OwnedEnd {
         child: child(),
@@ -108,9 +126,19 @@ fn end_of_child() -> OwnedEnd {
     }
 }
 
-fn shown(records: Vec<Record>) -> Vec<Entry> {
+fn stored(records: Vec<Record>) -> Vec<Stored> {
     let stored = |(record, n): (Record, u64)| Stored { seq: Seq(n), at_ms: 7, epoch: Epoch(1), record };
-    let shown = entries(&records.into_iter().zip(1..).map(stored).collect::<Vec<_>>());
+    records.into_iter().zip(1..).map(stored).collect()
+}
+
+fn built(stored: &[Stored], how: TranscriptReading) -> (Vec<ShownEntry>, usize, Option<Seq>) {
+    let mut builder = EntryBuilder::new(how);
+    stored.iter().for_each(|stored| builder.add(stored));
+    builder.build()
+}
+
+fn shown(records: Vec<Record>) -> Vec<Entry> {
+    let (shown, _, _) = built(&stored(records), TranscriptReading::default());
     shown.into_iter().map(|shown| shown.entry).collect()
 }
 
@@ -179,23 +207,7 @@ fn b6_task_that_never_started_precedes_its_end() {
             on_restart: OnRestart::Fail,
             slot: true,
         };
-        let ended = RunEnded {
-            run: RunNo(1),
-            outcome: Outcome::Lost,
-            result: None,
-            returned: None,
-            text: None,
-            len: 0,
-            hash: Hash::of(b""),
-            turns: 0,
-            usage_self: Usage::default(),
-            usage_owned: Usage::default(),
-            worked_ms: 0,
-            keeps_queue: false,
-            gave_up: None,
-        };
-        let ended = Record::RunEnded(Box::new(ended));
-        let entries = shown(vec![accepted(1, "look"), Record::RunOpened(Box::new(opened)), ended]);
+        let entries = shown(vec![accepted(1, "look"), Record::RunOpened(Box::new(opened)), ended(Outcome::Lost)]);
         entries
             .iter()
             .map(|entry| format!("{entry:?}").split(' ').next().unwrap_or_default().to_owned())
@@ -255,4 +267,77 @@ fn ends_of_background_children_are_separate_notices() {
     let entries = shown(vec![answered(1, None, &["await"]), notice(call(9, 0), Carrier::Await { call: call(1, 0) })]);
     let waits = called(call(1, 0), "await", false, Some(CallOutcome::Ends(vec![end_of_child()])));
     assert_eq!(entries, [answer(1, 1, None, vec![waits])]);
+}
+
+/// Records whose entries begin with records 4 (two of them), 5, 9, 10, 12, 13 and 14 (two waiting inputs).
+fn records_of_entries() -> Vec<Stored> {
+    stored(vec![
+        accepted(1, "first"),
+        accepted(2, "second"),
+        Record::RunStarted { run: RunNo(1), slot: true },
+        taken(&[1, 2]),
+        answered(1, Some("looks"), &["task", "read"]),
+        spawned(call(1, 0)),
+        accepted(3, "third"),
+        accepted(4, "fourth"),
+        notice(call(1, 0), Carrier::Message),
+        answered(2, None, &["read"]),
+        finished(call(1, 1), CallEnd::Ok, "late"),
+        ended(Outcome::Completed),
+        Record::RolledBack { run: RunNo(1), by: Initiator::Person },
+        finished(call(2, 0), CallEnd::Ok, "read"),
+    ])
+}
+
+/// Each page is the part of all entries that it names, with what later records say about it.
+#[test]
+fn pages_are_parts_of_all_entries() {
+    let stored = records_of_entries();
+    let (all, ..) = built(&stored, TranscriptReading::default());
+    assert_eq!(all.iter().map(|shown| shown.record.0).collect::<Vec<_>>(), [4, 4, 5, 9, 10, 12, 13, 14, 14]);
+    for (after, limit) in (0..=15).flat_map(|after| (1..=10).map(move |limit| (Seq(after), limit))) {
+        let rest = all.iter().filter(|shown| shown.record > after);
+        let last = rest.clone().take(limit).last().map_or(Seq(0), |shown| shown.record);
+        let page = rest.clone().filter(|shown| shown.record <= last).cloned().collect::<Vec<_>>();
+        let next = (page.len() < rest.count()).then_some(last);
+        let how = TranscriptReading { after, limit: Some(limit), ..TranscriptReading::default() };
+        assert_eq!(built(&stored, how), (page, 0, next), "after {after}, limit {limit}");
+    }
+}
+
+/// The entries of one record are kept or dropped together, and waiting inputs are not counted.
+#[test]
+fn newest_entries_are_the_last_of_all() {
+    let stored = records_of_entries();
+    let (all, ..) = built(&stored, TranscriptReading::default());
+    for (newest, kept) in [(0, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 7), (6, 9), (7, 9), (usize::MAX, 9)] {
+        let how = TranscriptReading { newest: Some(newest), ..TranscriptReading::default() };
+        let (shown, earlier, next) = built(&stored, how);
+        assert_eq!((shown.as_slice(), earlier, next), (&all[9 - kept..], 9 - kept, None), "newest {newest}");
+    }
+}
+
+/// Attack: a session of many large texts. The control: a view of all entries has all of them.
+#[test]
+fn texts_of_other_pages_are_not_kept() {
+    let text = "x".repeat(1 << 20);
+    let many = || stored((1..=40).map(|turn| answered(turn, Some(&text), &[])).collect());
+    let bytes = |how: TranscriptReading| {
+        let (shown, earlier, next) = built(&many(), how);
+        (shown.len(), earlier, next)
+    };
+    let page = |after, limit| TranscriptReading { after: Seq(after), limit, ..TranscriptReading::default() };
+    assert_eq!(bytes(page(0, None)), (40, 0, None));
+    assert_eq!(bytes(page(10, Some(100))), (8, 0, Some(Seq(18))));
+    let newest = TranscriptReading { newest: Some(100), ..TranscriptReading::default() };
+    assert_eq!(bytes(newest), (32, 8, None));
+    // Neither do entries that are not on the page keep theirs.
+    let all = many();
+    let (mut builder, is_kept) = (EntryBuilder::new(page(10, Some(3))), |stored: &Stored| match &stored.record {
+        Record::TurnAnswered(answered) => std::sync::Arc::strong_count(answered.text.as_ref().expect("a text")) > 1,
+        _ => false,
+    });
+    all.iter().for_each(|stored| builder.add(stored));
+    let kept = all.iter().filter(|stored| is_kept(stored)).map(|stored| stored.seq.0).collect::<Vec<_>>();
+    assert_eq!(kept, [11, 12, 13]);
 }
