@@ -1,6 +1,6 @@
 //! The host: a runtime with the shared state of all requests.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -371,6 +371,21 @@ impl Host {
         let parent = journal.head(session).ok().flatten().and_then(|head| head.parent);
         let children = journal.children(session).unwrap_or_default();
         self.reads().await_turn(journal, [session].into_iter().chain(parent).chain(children)).await
+    }
+
+    /// Waits for the turn of a read that includes a session and all sessions below it, if they are large.
+    pub(crate) async fn await_turn_of_tree(&self, top: SessionId) -> Result<(), Problem> {
+        let journal = self.runtime().journal();
+        let (mut known, mut next) = (HashSet::new(), vec![top]);
+        let below = std::iter::from_fn(|| {
+            let id = next.pop()?;
+            // A damaged store may hold a cycle.
+            if known.insert(id) {
+                next.extend(journal.children(id).unwrap_or_default());
+            }
+            Some(id)
+        });
+        self.reads().await_turn(journal, below).await
     }
 
     /// Opens a session, or finds the one with the same id. Returns it, durable, and whether it is new.

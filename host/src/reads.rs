@@ -16,6 +16,8 @@ use axum::extract::{Request, State};
 use axum::http::{Extensions, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use subtend_journal::Journal;
+use subtend_session::ids::SessionId;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::block_in_place;
@@ -226,6 +228,21 @@ impl ReadPermits {
 
     pub(crate) async fn read_session<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         self.read_session_until(permit_deadline(), read).await
+    }
+
+    /// Runs a read of all records of one session, which waits for its turn if they are large.
+    pub(crate) async fn read_whole_session<T: Send>(
+        &self,
+        journal: &Journal,
+        session: SessionId,
+        read: impl Future<Output = T> + Send,
+    ) -> Result<T, Problem> {
+        let ends = permit_deadline();
+        let read = async {
+            self.await_turn(journal, [session]).await?;
+            Ok(read.await)
+        };
+        self.read_session_until(ends, in_turn(ends, read)).await?
     }
 
     /// Runs a read of one session as [`ReadPermits::read_session`] does, but waits for a permit until `ends`.

@@ -3,7 +3,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use subtend_actors::{Receipt, SessionHandle};
+use subtend_actors::{Receipt, SessionHandle, history};
 use subtend_session::ids::{InputId, SessionId, Text};
 use subtend_session::record::{InputAccepted, Lane, Record};
 use subtend_session::values::{JsonText, parse_recorded};
@@ -82,11 +82,15 @@ impl KeyedRequest {
     /// [`Problem`] `idempotency_key_reused` if the key was used for another request.
     pub(super) async fn first_receipt(&self, host: &Host, handle: &SessionHandle) -> Result<Option<Accepted>, Problem> {
         let find = async {
-            let records = host.runtime().journal().records(handle.id())?;
-            Ok::<_, Problem>(records.iter().find_map(|stored| {
-                let Record::InputAccepted(accepted) = &stored.record else { return None };
-                (accepted.key.as_deref() == Some(&self.key)).then_some(accepted.id)
-            }))
+            let mut found = None;
+            history::each(host.runtime().journal(), handle.id(), |stored| {
+                if let Record::InputAccepted(accepted) = &stored.record
+                    && accepted.key.as_deref() == Some(&self.key)
+                {
+                    found.get_or_insert(accepted.id);
+                }
+            })?;
+            Ok::<_, Problem>(found)
         };
         let Some(input) = host.reads().read_session(find).await?? else { return Ok(None) };
         match input.is_of_request(self.hash) {
@@ -198,15 +202,15 @@ impl NewInput {
     /// Refuses a key that an earlier version accepted for another input. That version recorded no hash of the request,
     /// so this compares the recorded input, which hooks of the host may have changed.
     fn refuse_reused_key(&self, host: &Host, receipt: &Receipt, key: &str) -> Result<(), Problem> {
-        let records = host.runtime().journal().records(receipt.session().id())?;
-        let accepted = records.iter().find_map(|stored| {
-            let Record::InputAccepted(accepted) = &stored.record else { return None };
-            (accepted.id == receipt.input).then_some(accepted)
-        });
-        match accepted {
-            Some(accepted) if !self.is_same(accepted) => Err(Problem::reused_key(key)),
-            Some(_) | None => Ok(()),
-        }
+        let mut is_other = false;
+        history::each(host.runtime().journal(), receipt.session().id(), |stored| {
+            if let Record::InputAccepted(accepted) = &stored.record
+                && accepted.id == receipt.input
+            {
+                is_other = !self.is_same(accepted);
+            }
+        })?;
+        if is_other { Err(Problem::reused_key(key)) } else { Ok(()) }
     }
 
     fn is_same(&self, accepted: &InputAccepted) -> bool {
@@ -294,7 +298,7 @@ pub(super) async fn answer(
         .map_err(|_| Problem::malformed(format!("input {input}: give its id, a UUID", input = quote(&input))))?;
     let receipt = host.reads().read_session(handle.receipt(input)).await??;
     let run = receipt.run.0;
-    Ok(Json(match waiting.wait_until(&host, receipt.wait()).await? {
+    Ok(Json(match waiting.wait_until(&host, receipt.session().id(), receipt.wait()).await? {
         None => InputAnswer { input, answered: false, text: None, run, turn: None },
         Some(of) => {
             InputAnswer { input, answered: true, text: Some(of.text.to_string()), run: of.run.0, turn: Some(of.turn.0) }

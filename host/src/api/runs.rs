@@ -46,7 +46,7 @@ pub(super) async fn get(
 ) -> Result<Json<Run>, Problem> {
     let handle = host.reads().read_session(host.session(&id)).await??;
     let (session, of) = (handle.id(), handle.run(RunNo(run)));
-    Ok(Json(match waiting.wait_until(&host, of).await? {
+    Ok(Json(match waiting.wait_until(&host, session, of).await? {
         None => Run { session, run, in_flight: true, outcome: None, cause: None, text: None, turns: None, usage: None },
         Some(ended) => Run {
             session,

@@ -171,7 +171,8 @@ pub(super) async fn spawn(
 /// Reads the task of a session.
 async fn row(host: &Host, session: SessionId) -> Result<TaskRow, Problem> {
     let filter = TaskFilter { session: Some(session), ..TaskFilter::default() };
-    let tasks = host.reads().read_session(host.runtime().tasks(filter)).await??;
+    let (journal, tasks) = (host.runtime().journal(), host.runtime().tasks(filter));
+    let tasks = host.reads().read_whole_session(journal, session, tasks).await??;
     tasks.into_iter().next().map(TaskRow::from).ok_or_else(|| {
         let detail = format!("session {session} is not a task: POST /v1/tasks/list lists them");
         Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail)
@@ -201,7 +202,7 @@ pub(super) async fn get(
     let handle = session_of(&host, &id).await?;
     if let Some(run) = handle.current_run().await? {
         // Other results of the wait are ignored, because the row contains the outcome.
-        if let Err(problem) = waiting.wait_until(&host, run).await
+        if let Err(problem) = waiting.wait_until(&host, handle.id(), run).await
             && problem.code == "busy"
         {
             return Err(problem);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use subtend_actors::{AnswerError, AnswerWait, Answered, Ended, RunHandle, WaitError};
+use subtend_session::ids::SessionId;
 use utoipa::IntoParams;
 
 use crate::host::Host;
@@ -76,13 +77,19 @@ fn timeout<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> 
 }
 
 impl WaitQuery {
-    /// Waits for `of` until the time limit or the end of the host. Each read needs a permit. The last read catches a run
+    /// Waits for `of`, of `session`, until the time limit or the end of the host. Each read needs a permit. The last read catches a run
     /// that ends together with its foreground host.
-    pub(super) async fn wait_until<W: Awaited>(self, host: &Host, mut of: W) -> Result<Option<W::Found>, Problem>
+    pub(super) async fn wait_until<W: Awaited>(
+        self,
+        host: &Host,
+        session: SessionId,
+        mut of: W,
+    ) -> Result<Option<W::Found>, Problem>
     where
         Problem: From<W::Error>,
     {
-        if let Some(found) = host.reads().read_session(of.read()).await?? {
+        let journal = host.runtime().journal();
+        if let Some(found) = host.reads().read_whole_session(journal, session, of.read()).await?? {
             return Ok(Some(found));
         }
         if !self.wait {
@@ -99,7 +106,7 @@ impl WaitQuery {
         if let Some(found) = self.wait_for(host, found).await {
             return Ok(Some(found?));
         }
-        Ok(host.reads().read_session(of.read()).await??)
+        Ok(host.reads().read_whole_session(journal, session, of.read()).await??)
     }
 
     /// Waits for `end` within the time limit. Returns `None` after the time limit, or if the host ends.
@@ -126,13 +133,15 @@ mod tests {
     use axum::http::Request;
     use serde_json::json;
     use subtend_actors::{OpenOptions, Runtime};
-    use subtend_session::ids::SessionId;
     use tokio::sync::Notify;
     use tokio::time::timeout;
     use tower::ServiceExt as _;
 
     use super::*;
     use crate::{HostOptions, reads};
+
+    /// A session that the journal does not have.
+    const NOT_STORED: SessionId = SessionId(uuid::Uuid::nil());
 
     async fn host() -> Host {
         let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
@@ -181,9 +190,9 @@ mod tests {
         tokio::time::pause();
         let waiting = WaitQuery { wait: true, timeout: Some(1_000) };
         let all = host.reads().hold_all_session_permits().await;
-        assert_eq!(outcome(waiting.wait_until(&host, found_by(1)).await), Err((503, "busy")));
+        assert_eq!(outcome(waiting.wait_until(&host, NOT_STORED, found_by(1)).await), Err((503, "busy")));
         drop(all);
-        assert_eq!(outcome(waiting.wait_until(&host, found_by(1)).await), Ok(Some(1)));
+        assert_eq!(outcome(waiting.wait_until(&host, NOT_STORED, found_by(1)).await), Ok(Some(1)));
 
         for (is_taken, expected) in [(true, Err((503, "busy"))), (false, Ok(Some(2)))] {
             let steps = Steps { never_changes: true, ..found_by(2) };
@@ -192,7 +201,7 @@ mod tests {
                 waits.notified().await;
                 if is_taken { Some(host.reads().hold_all_session_permits().await) } else { None }
             };
-            let (found, _all) = tokio::join!(waiting.wait_until(&host, steps), taken);
+            let (found, _all) = tokio::join!(waiting.wait_until(&host, NOT_STORED, steps), taken);
             assert_eq!(outcome(found), expected, "{is_taken}");
         }
     }
@@ -208,7 +217,7 @@ mod tests {
         assert_eq!(without_permit.swap(0, Ordering::Relaxed), 1, "control");
         let waiting = WaitQuery { wait: true, timeout: Some(60_000) };
         steps.found_by = 9;
-        assert_eq!(outcome(waiting.wait_until(&host, steps).await), Ok(Some(9)));
+        assert_eq!(outcome(waiting.wait_until(&host, NOT_STORED, steps).await), Ok(Some(9)));
         assert_eq!(without_permit.load(Ordering::Relaxed), 0);
     }
 

@@ -12,7 +12,7 @@ use crate::auth::SenderId;
 pub(super) const PIECE_BYTES: usize = 16 << 10;
 
 /// The unsent rests of all connections of this process.
-pub(super) static UNSENT: Unsent = Unsent::new(128 << 20);
+pub(super) static UNSENT: Unsent = Unsent::new(64 << 20);
 
 /// The rests of large parts of responses that their connections have not accepted yet.
 ///

@@ -220,6 +220,7 @@ pub(super) async fn page(
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     host.settled().await?;
+    host.await_turn_of_tree(id).await?;
     let steps = steps(&host, id)?;
     let moment = ReplayFrame::of(&host, id, &steps, &at)?;
     let frame = PageFrame::of_view(&host, id, "Replay", "replay").await;
@@ -233,6 +234,7 @@ pub(super) async fn at(
     Query(at): Query<ReplayQuery>,
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
+    host.await_turn_of_tree(id).await?;
     let steps = steps(&host, id)?;
     html(&ReplayFrame::of(&host, id, &steps, &at)?)
 }

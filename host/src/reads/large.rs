@@ -1,4 +1,4 @@
-//! Reads large sessions one at a time, because a read holds all texts of its session.
+//! Makes large reads one at a time, because some hold all texts of their sessions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,7 +12,8 @@ use super::stream_threads::{StreamThreads, run_on};
 use super::{PERMIT_TIMEOUT, ReadPermits, busy_problem, is_multi_threaded, run_blocking};
 use crate::problem::Problem;
 
-const LARGE: u64 = 16 << 20;
+/// Encoded bytes of the sessions of a read, from which on it is large.
+const LARGE: u64 = 4 << 20;
 /// Maximum number of sessions that are measured for a read. With more of them, a read counts as large.
 const MAX_MEASURED: usize = 256;
 /// Maximum number of sessions whose sizes are remembered.
@@ -20,7 +21,6 @@ const MAX_KNOWN: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct LargeReads {
-    /// Encoded bytes of a session, from which on it is large.
     large_bytes: u64,
     permit: Arc<Semaphore>,
     thread: StreamThreads,
@@ -58,35 +58,45 @@ impl Default for LargeReads {
 }
 
 impl LargeReads {
-    /// Returns whether a session is large. Reads only what was written since it was last measured.
-    fn is_large(&self, journal: &Journal, session: SessionId) -> bool {
+    /// Returns the encoded bytes of a session, or more than what is small. Reads only what was written since it was last
+    /// measured.
+    fn bytes(&self, journal: &Journal, session: SessionId) -> u64 {
         let lock = || self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         let (seen, before) = lock().get(&session).copied().unwrap_or_default();
         if before >= self.large_bytes {
-            return true;
+            return before;
         }
         let head = match journal.head(session) {
             Ok(Some(head)) => head,
-            Ok(None) => return false,
+            Ok(None) => return 0,
             // It is shown as far as it can be read.
-            Err(_) => return true,
+            Err(_) => return self.large_bytes,
         };
         if head.last_seq <= seen {
-            return false;
+            return before;
         }
-        let Ok(added) = journal.bytes_from(session, seen.next(), self.large_bytes) else { return true };
+        let Ok(added) = journal.bytes_from(session, seen.next(), self.large_bytes) else { return self.large_bytes };
         let bytes = before.saturating_add(added);
         let mut sizes = lock();
         if sizes.len() >= MAX_KNOWN {
             sizes.clear();
         }
         sizes.insert(session, (head.last_seq, bytes));
-        bytes >= self.large_bytes
+        bytes
+    }
+
+    /// Returns whether sessions are large together, or too many to measure.
+    fn are_large(&self, journal: &Journal, sessions: impl IntoIterator<Item = SessionId>) -> bool {
+        let mut all = 0_u64;
+        sessions.into_iter().enumerate().any(|(n, session)| {
+            all = all.saturating_add(if n < MAX_MEASURED { self.bytes(journal, session) } else { u64::MAX });
+            all >= self.large_bytes
+        })
     }
 }
 
 impl ReadPermits {
-    /// Waits until no other request reads a large session, if one of `sessions` is large.
+    /// Waits until no other request makes a large read, if `sessions` are large together.
     ///
     /// A read waits for this permit after those of its kind, and no holder waits for one of these.
     ///
@@ -100,8 +110,7 @@ impl ReadPermits {
         let Ok(Some(ends)) = TURN.try_with(|turn| turn.permit.get().is_none().then_some(turn.ends)) else {
             return Ok(());
         };
-        let is_large = |(n, session)| n >= MAX_MEASURED || self.large.is_large(journal, session);
-        if !sessions.into_iter().enumerate().any(is_large) {
+        if !self.large.are_large(journal, sessions) {
             return Ok(());
         }
         let acquire = Arc::clone(&self.large.permit).acquire_owned();
@@ -154,13 +163,18 @@ mod tests {
             let refused = read(large.id()).await.expect_err("another one");
             assert_eq!((refused.code, refused.retry_after), ("busy", Some(1)));
             read(small.id()).await.expect("a small session");
-            // Many children are not measured one by one.
-            let many = |count| {
-                let sessions = std::iter::repeat_n(small.id(), count);
+            let whole = |session| permits.read_whole_session(journal, session, async {});
+            assert_eq!(whole(large.id()).await.expect_err("outside of the request").code, "busy");
+            whole(small.id()).await.expect("all of a small session");
+            let many = |session, count| {
+                let sessions = std::iter::repeat_n(session, count);
                 in_turn(permit_deadline(), permits.await_turn(journal, sessions))
             };
-            many(MAX_MEASURED).await.expect("small sessions");
-            assert_eq!(many(MAX_MEASURED + 1).await.expect_err("too many").code, "busy");
+            assert_eq!(many(small.id(), MAX_MEASURED).await.expect_err("large together").code, "busy");
+            // Many sessions are not measured one by one. One that is not in the store has no bytes.
+            let empty = SessionId(uuid::Uuid::nil());
+            many(empty, MAX_MEASURED).await.expect("small together");
+            assert_eq!(many(empty, MAX_MEASURED + 1).await.expect_err("too many").code, "busy");
         })
         .await;
         read(large.id()).await.expect("after the first one");
