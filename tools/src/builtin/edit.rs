@@ -53,8 +53,12 @@ impl Builtin for EditTool {
             return Err(ToolError::bad_args("`old` and `new` are the same: nothing would change"));
         }
         let real = job.real(Self::ACTIONS, path)?;
-        let _memory = job.reserve_contents(replace::memory_of(job, &real, args.new.len()))?;
+        let present = replace::present_bytes(job, &real);
+        let _memory = job.reserve_contents(replace::memory_of(present, added(present, &args)))?;
         let text = text(job, path, &real)?;
+        if text.len() > present {
+            return Err(changed_meanwhile(path));
+        }
         let found = text.matches(&args.old).count();
         let Some(first) = text.find(&args.old) else { return Err(not_found_error(path, &text, &args.old)) };
         if found > 1 && !args.replace_all {
@@ -74,15 +78,23 @@ impl Builtin for EditTool {
         job.check_cancelled()?;
         // Another session may have written the file meanwhile. Its change must not be lost.
         if self::text(job, path, &real)? != text {
-            return Err(ToolError {
-                retryable: true,
-                ..ToolError::refused(format!("`{path}` was just changed by another program: read it again, then edit"))
-            });
+            return Err(changed_meanwhile(path));
         }
         target.replace(job, path, (changed.as_bytes(), Some(text.as_bytes())))?;
         let times = count(len(found), "occurrence", "occurrences");
         Ok(ToolOutput::text(format!("replaced {times} in `{real}`, the first at line {}", line_number(&text, first))))
     }
+}
+
+/// Returns the most bytes that the edit can add to a file with `present` bytes.
+fn added(present: usize, args: &EditArgs) -> usize {
+    let most = if args.replace_all { present.checked_div(args.old.len()).unwrap_or(present) } else { 1 };
+    most.saturating_mul(args.new.len()).min(usize::try_from(MAX_FILE).unwrap_or(usize::MAX))
+}
+
+fn changed_meanwhile(path: &str) -> ToolError {
+    let why = format!("`{path}` was just changed by another program: read it again, then edit");
+    ToolError { retryable: true, ..ToolError::refused(why) }
 }
 
 /// Returns the size of the file after `found` replacements. The caller checks it before it allocates memory.

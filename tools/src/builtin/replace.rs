@@ -19,10 +19,15 @@ const COPIES: usize = 5;
 /// Maximum bytes of a file that a call reads before it replaces it.
 const MAX_READ: u64 = 16 << 20;
 
-/// Returns the bytes that a call takes that replaces the file at `real` with one that has `more` bytes.
-pub(super) fn memory_of(job: &Job, real: &str, more: usize) -> usize {
+/// Returns the bytes of the file at `real` that a call reads before it replaces it.
+pub(super) fn present_bytes(job: &Job, real: &str) -> usize {
     let present = open::metadata(job, Path::new(real)).map_or(0, |found| found.len().min(MAX_READ));
-    usize::try_from(present).unwrap_or(usize::MAX).saturating_add(more).saturating_mul(COPIES)
+    usize::try_from(present).unwrap_or(usize::MAX)
+}
+
+/// Returns the bytes that a call takes that replaces a file with `present` bytes with one that has up to `more` of them.
+pub(super) fn memory_of(present: usize, more: usize) -> usize {
+    present.saturating_add(more).saturating_mul(COPIES)
 }
 
 #[derive(Debug)]

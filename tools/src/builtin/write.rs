@@ -35,7 +35,8 @@ impl Builtin for WriteTool {
             return Err(ToolError::bad_args(format!("`{}` ends with `/`: name a file, not a directory", args.path)));
         }
         let target = WriteTarget::find(job, Self::ACTIONS, path)?;
-        let _memory = job.reserve_contents(replace::memory_of(job, &target.real, args.content.len()))?;
+        let present = replace::present_bytes(job, &target.real);
+        let _memory = job.reserve_contents(replace::memory_of(present, args.content.len()))?;
         target.replace(job, path, (args.content.as_bytes(), None))?;
         let done = if target.present.is_some() { "replaced" } else { "created" };
         let bytes = count(len(args.content.len()), "byte", "bytes");

@@ -33,26 +33,54 @@ async fn registries_share_the_memory_of_walks() {
     }
 }
 
+/// An edit waits for what it makes of the file, not only for its arguments. The controls: edits for which enough is free.
 #[tokio::test]
 async fn write_waits_for_the_memory_of_others() {
-    for (tool, args) in
-        [("edit", json!({"path": "a", "old": "old", "new": "new"})), ("write", json!({"path": "a", "content": "new"}))]
-    {
-        let fixture = ToolFixture::new(&[("a", "old")]);
+    let edit = |old: &str, new: &str| json!({"path": "a", "old": old, "new": new, "replace_all": true});
+    let text = "a".repeat(16_000);
+    for (tool, args, held, waits) in [
+        ("edit", edit("aaa", "b"), usize::MAX, true),
+        ("write", json!({"path": "a", "content": "new"}), usize::MAX, true),
+        ("edit", edit("a", &"b".repeat(1_000)), 79 << 20, true),
+        ("edit", edit(&text, &"b".repeat(1_000)), 79 << 20, false),
+        ("edit", edit("a", "bb"), 79 << 20, false),
+    ] {
+        let fixture = ToolFixture::new(&[("a", &text)]);
         let (path, cancel) = (fixture.at("a"), fixture.cancel.clone());
-        let read = || std::fs::read_to_string(&path).unwrap();
-        let all = FILES.reserve(usize::MAX, &cancel).await.unwrap();
+        let is_unchanged = || std::fs::read_to_string(&path).unwrap() == text;
+        let others = FILES.reserve(held, &cancel).await.unwrap();
         let call = tokio::spawn(async move { (fixture.call(tool, args).await, fixture) });
-        // Long enough for a call that does not wait.
-        for _ in 0..100_000 {
-            tokio::task::yield_now().await;
-            assert_eq!(read(), "old", "{tool}");
+        if waits {
+            // Long enough for a call that does not wait.
+            for _ in 0..100_000 {
+                tokio::task::yield_now().await;
+                assert!(is_unchanged(), "{tool}");
+            }
+            cancel.cancel();
         }
-        cancel.cancel();
         let (done, fixture) = call.await.unwrap();
-        assert_eq!((done, read()), (Err(ToolError::cancelled()), "old".into()), "{tool}");
-        drop((all, fixture));
+        assert_eq!((done == Err(ToolError::cancelled()), is_unchanged()), (waits, waits), "{tool}");
+        drop((others, fixture));
     }
+}
+
+/// The file grows while its edit waits for the memory that it had needed before.
+#[tokio::test]
+async fn edit_of_a_file_that_grew_meanwhile_is_refused() {
+    let fixture = ToolFixture::new(&[("a", "old")]);
+    let (path, cancel) = (fixture.at("a"), fixture.cancel.clone());
+    let all = FILES.reserve(usize::MAX, &cancel).await.unwrap();
+    let args = json!({"path": "a", "old": "old", "new": "new"});
+    let call = tokio::spawn(async move { (fixture.error("edit", args).await, fixture) });
+    // Long enough for a call that does not wait.
+    for _ in 0..100_000 {
+        tokio::task::yield_now().await;
+    }
+    std::fs::write(&path, "old and more").unwrap();
+    drop(all);
+    let ((_, message), fixture) = call.await.unwrap();
+    assert_eq!(message, "`a` was just changed by another program: read it again, then edit");
+    assert_eq!(fixture.content("a"), "old and more");
 }
 
 /// Each search of a workspace for other names takes a thread, memory and descriptors of the host. A waiting call can be cancelled.
