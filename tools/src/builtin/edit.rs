@@ -45,7 +45,7 @@ impl Builtin for EditTool {
         &args.path
     }
 
-    fn run(args: EditArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: EditArgs, path: &str, job: &mut Job) -> Result<ToolOutput, ToolError> {
         if args.old.is_empty() {
             return Err(ToolError::bad_args("`old` is empty: give the text to replace, or use write for a new file"));
         }
@@ -54,36 +54,41 @@ impl Builtin for EditTool {
         }
         let real = job.real(Self::ACTIONS, path)?;
         let present = replace::present_bytes(job, &real);
-        let _memory = job.reserve_contents(replace::memory_of(present, added(present, &args)))?;
-        let text = text(job, path, &real)?;
-        if text.len() > present {
-            return Err(changed_meanwhile(path));
-        }
-        let found = text.matches(&args.old).count();
-        let Some(first) = text.find(&args.old) else { return Err(not_found_error(path, &text, &args.old)) };
-        if found > 1 && !args.replace_all {
-            return Err(ToolError::bad_args(format!(
-                "`old` is found {found} times in `{path}` ({}): give more of the text around it, or set replace_all",
-                line_list(&text, &args.old)
-            )));
-        }
-        let size = size_after(&text, found, &args);
-        if size > MAX_FILE {
-            return Err(ToolError::limit(format!(
-                "`{path}` would have {size} bytes; the limit of edit is {MAX_FILE}: replace less of it"
-            )));
-        }
-        let changed = text.replace(&args.old, &args.new);
-        let target = WriteTarget::find(job, Self::ACTIONS, &real)?;
-        job.check_cancelled()?;
-        // Another session may have written the file meanwhile. Its change must not be lost.
-        if self::text(job, path, &real)? != text {
-            return Err(changed_meanwhile(path));
-        }
-        target.replace(job, path, (changed.as_bytes(), Some(text.as_bytes())))?;
-        let times = count(len(found), "occurrence", "occurrences");
-        Ok(ToolOutput::text(format!("replaced {times} in `{real}`, the first at line {}", line_number(&text, first))))
+        let memory = replace::memory_of(present, added(present, &args));
+        job.with_contents(memory, |job| edit(&args, path, (&real, present), job))
     }
+}
+
+/// Edits the file at `real`, which had `present` bytes when memory was reserved for it.
+fn edit(args: &EditArgs, path: &str, (real, present): (&str, usize), job: &Job) -> Result<ToolOutput, ToolError> {
+    let text = text(job, path, real)?;
+    if text.len() > present {
+        return Err(changed_meanwhile(path));
+    }
+    let found = text.matches(&args.old).count();
+    let Some(first) = text.find(&args.old) else { return Err(not_found_error(path, &text, &args.old)) };
+    if found > 1 && !args.replace_all {
+        return Err(ToolError::bad_args(format!(
+            "`old` is found {found} times in `{path}` ({}): give more of the text around it, or set replace_all",
+            line_list(&text, &args.old)
+        )));
+    }
+    let size = size_after(&text, found, args);
+    if size > MAX_FILE {
+        return Err(ToolError::limit(format!(
+            "`{path}` would have {size} bytes; the limit of edit is {MAX_FILE}: replace less of it"
+        )));
+    }
+    let changed = text.replace(&args.old, &args.new);
+    let target = WriteTarget::find(job, EditTool::ACTIONS, real)?;
+    job.check_cancelled()?;
+    // Another session may have written the file meanwhile. Its change must not be lost.
+    if self::text(job, path, real)? != text {
+        return Err(changed_meanwhile(path));
+    }
+    target.replace(job, path, (changed.as_bytes(), Some(text.as_bytes())))?;
+    let times = count(len(found), "occurrence", "occurrences");
+    Ok(ToolOutput::text(format!("replaced {times} in `{real}`, the first at line {}", line_number(&text, first))))
 }
 
 /// Returns the most bytes that the edit can add to a file with `present` bytes.

@@ -15,12 +15,12 @@ use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::entry_memory::EntryMemory;
 use super::ignores::IgnoreBudget;
-use super::process_memory::{FILES, WALKS};
+use super::process_memory::{FILES, WALKS, run_with_contents};
 use crate::checkpoint::Checkpoints;
 use crate::path::resource;
 use crate::schema;
@@ -53,7 +53,7 @@ pub(crate) trait Builtin: Send + Sync + 'static {
     }
 
     /// Runs on a thread that may block. `path` is normalized and permitted.
-    fn run(args: Self::Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError>;
+    fn run(args: Self::Args, path: &str, job: &mut Job) -> Result<ToolOutput, ToolError>;
 }
 
 #[derive(Debug)]
@@ -78,9 +78,16 @@ impl Job {
         if self.cancel.is_cancelled() { Err(ToolError::cancelled()) } else { Ok(()) }
     }
 
-    /// Waits until the process has memory for `bytes` of contents. A call may reserve only once, because calls must not wait for each other.
-    pub(super) fn reserve_contents(&self, bytes: usize) -> Result<Option<SemaphorePermit<'static>>, ToolError> {
-        Handle::current().block_on(FILES.reserve(bytes, &self.cancel))
+    /// Runs `work` when the process has memory for `bytes` of contents. A call may do so only once, because calls must not wait
+    /// for each other.
+    pub(super) fn with_contents<T: Send>(
+        &mut self,
+        bytes: usize,
+        work: impl FnOnce(&Self) -> Result<T, ToolError> + Send,
+    ) -> Result<T, ToolError> {
+        let _reserved = Handle::current().block_on(FILES.reserve(bytes, &self.cancel))?;
+        let job = self;
+        run_with_contents(bytes, move || work(job))
     }
 
     /// Returns whether the call may access a file that it found. Refuses denied files, and files that need an approval unless the call had one.
@@ -178,7 +185,7 @@ impl<B: Builtin> Tool for FileTool<B> {
             // A drop of the future does not stop the blocking thread. The drop of this guard cancels it.
             let cancel = call.cancel.child_token();
             let _stop = cancel.clone().drop_guard();
-            let job = Job {
+            let mut job = Job {
                 key: call.key,
                 workspace: call.workspace,
                 max_bytes: call.max_bytes,
@@ -206,7 +213,7 @@ impl<B: Builtin> Tool for FileTool<B> {
             let work = tokio::task::spawn_blocking(move || {
                 let _held = (permit, reserved);
                 job.check_cancelled()?;
-                B::run(args, &path, &job)
+                B::run(args, &path, &mut job)
             });
             match work.await {
                 Ok(result) => result,

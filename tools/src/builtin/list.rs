@@ -65,7 +65,7 @@ impl Builtin for ListTool {
         &args.path
     }
 
-    fn run(args: ListArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: ListArgs, path: &str, job: &mut Job) -> Result<ToolOutput, ToolError> {
         let real = job.real(Self::ACTIONS, path)?;
         let filter = GlobFilter::new(args.glob.as_deref(), &real)?;
         let metadata = open::metadata(job, Path::new(&*real)).map_err(|error| failure("list", path, &error))?;

@@ -14,6 +14,8 @@ const UNIT: usize = 64 << 10;
 const MAX_WALKS: u32 = 384 << 4;
 /// Maximum bytes of all files that are replaced. Walks take none of it, so that writes do not wait for them.
 const MAX_FILES: u32 = 80 << 4;
+/// Bytes of contents from which on a call has a thread of its own.
+const OWN_THREAD_BYTES: usize = 1 << 20;
 
 /// Memory of directory walks: entries, lines, patterns and results.
 pub(super) static WALKS: MemoryBudget = MemoryBudget::new(MAX_WALKS);
@@ -51,6 +53,25 @@ impl MemoryBudget {
     }
 }
 
+/// Runs `work`, which takes `bytes` of memory for contents of files. Large contents have a thread of their own, which ends with
+/// them: the allocator keeps what a thread frees until that thread ends, so threads of a pool would keep those of all calls.
+///
+/// # Errors
+/// The error of `work`, or that of a system without threads.
+pub(super) fn run_with_contents<T: Send>(
+    bytes: usize,
+    work: impl FnOnce() -> Result<T, ToolError> + Send,
+) -> Result<T, ToolError> {
+    if bytes < OWN_THREAD_BYTES {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("subtend-file".to_owned()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| ToolError::limit(format!("no thread for a large file: {error}")))?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 #[cfg(test)]
 impl MemoryBudget {
     pub(super) fn reserved(&self) -> usize {
@@ -63,6 +84,16 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+
+    /// Attack: edits of large files on many threads of a pool. The control: small contents.
+    #[test]
+    fn large_contents_end_with_their_thread() {
+        let thread = |bytes| run_with_contents(bytes, || Ok(std::thread::current().id())).unwrap();
+        let here = std::thread::current().id();
+        assert_eq!([OWN_THREAD_BYTES - 1, OWN_THREAD_BYTES].map(|bytes| thread(bytes) == here), [true, false]);
+        let panicked = std::panic::catch_unwind(|| run_with_contents::<()>(OWN_THREAD_BYTES, || panic!("at work")));
+        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"at work"));
+    }
 
     #[tokio::test]
     async fn reservations_wait_until_memory_is_free() {

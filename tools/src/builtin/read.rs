@@ -63,7 +63,7 @@ impl Builtin for ReadTool {
         Some(show(args, (path, bounded::len(bytes.len())), job, &*bytes))
     }
 
-    fn run(args: ReadArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: ReadArgs, path: &str, job: &mut Job) -> Result<ToolOutput, ToolError> {
         let real = job.real(Self::ACTIONS, path)?;
         let (file, size) = open::file(job, "read", path, &real)?;
         // A small buffer for small files, because many children may read at the same time.

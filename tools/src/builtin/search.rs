@@ -95,7 +95,7 @@ impl Builtin for SearchTool {
         &args.path
     }
 
-    fn run(args: SearchArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: SearchArgs, path: &str, job: &mut Job) -> Result<ToolOutput, ToolError> {
         let matcher = LineMatcher::new(matcher(&args)?, steps(&args)?, || job.check_cancelled());
         let real = job.real(Self::ACTIONS, path)?;
         let filter = GlobFilter::new(args.glob.as_deref(), &real)?;

@@ -30,14 +30,14 @@ impl Builtin for WriteTool {
         &args.path
     }
 
-    fn run(args: WriteArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+    fn run(args: WriteArgs, path: &str, job: &mut Job) -> Result<ToolOutput, ToolError> {
         if args.path.ends_with('/') {
             return Err(ToolError::bad_args(format!("`{}` ends with `/`: name a file, not a directory", args.path)));
         }
         let target = WriteTarget::find(job, Self::ACTIONS, path)?;
         let present = replace::present_bytes(job, &target.real);
-        let _memory = job.reserve_contents(replace::memory_of(present, args.content.len()))?;
-        target.replace(job, path, (args.content.as_bytes(), None))?;
+        let memory = replace::memory_of(present, args.content.len());
+        job.with_contents(memory, |job| target.replace(job, path, (args.content.as_bytes(), None)))?;
         let done = if target.present.is_some() { "replaced" } else { "created" };
         let bytes = count(len(args.content.len()), "byte", "bytes");
         let lines = count(len(args.content.lines().count()), "line", "lines");
