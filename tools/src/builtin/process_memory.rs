@@ -91,8 +91,8 @@ mod tests {
         let thread = |bytes| run_with_contents(bytes, || Ok(std::thread::current().id())).unwrap();
         let here = std::thread::current().id();
         assert_eq!([OWN_THREAD_BYTES - 1, OWN_THREAD_BYTES].map(|bytes| thread(bytes) == here), [true, false]);
-        let panicked = std::panic::catch_unwind(|| run_with_contents::<()>(OWN_THREAD_BYTES, || panic!("at work")));
-        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"at work"));
+        let panicked = std::panic::catch_unwind(|| run_with_contents::<()>(OWN_THREAD_BYTES, || panic!("a defect")));
+        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"a defect"));
     }
 
     #[tokio::test]
