@@ -23,6 +23,7 @@ mod process;
 mod question;
 mod result;
 mod sanitized_tool;
+mod sent_requests;
 mod server;
 mod servers;
 mod tool;

@@ -20,6 +20,8 @@ use tokio::time::Instant;
 
 use super::scene;
 
+mod posts;
+
 /// Environment variable that selects the server's behaviour.
 const MODE: &str = "SUBTEND_TEST_MCP";
 

@@ -38,6 +38,8 @@ const MAX_RESPONSE: usize = 1 << 20;
 const MAX_STREAMS: usize = 256;
 /// Maximum bytes that the open streams of a connection hold: for each, those of its largest message. The parser keeps that memory.
 const MAX_HELD: usize = 16 << 20;
+/// Maximum number of requests that are posted at a time.
+pub(super) const MAX_POSTS: usize = 16;
 /// Capacity of each of the two message queues.
 const QUEUE_CAPACITY: usize = 1;
 /// Maximum rate at which a stream is read.
@@ -74,6 +76,7 @@ pub(super) fn transport(
     config.max_json_response_size = MAX_RESPONSE;
     config.max_sse_event_size = MAX_MESSAGE;
     config.channel_buffer_capacity = QUEUE_CAPACITY;
+    config.max_concurrent_requests = MAX_POSTS;
     let http = client(url).map_err(|error| error.to_string())?;
     // The manager adds and renews the token of a login.
     let client =

@@ -4,7 +4,7 @@
 //! host's memory. The library also spawns a task for each notification, so this transport drops unused notifications and handles progress
 //! itself.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, MAX_ID, is_long};
 use super::handshake;
+use super::http::MAX_POSTS;
 use super::kept_schemas::KeptSchemas;
+use super::sent_requests::SentRequests;
 
 /// Maximum number of requests whose answers the server has not read.
 const MAX_OPEN: usize = 256;
-/// Maximum number of cancelled requests whose late answers are ignored.
-const MAX_CANCELLED: usize = 1_024;
 /// Time limit for closing a transport, because writing to a pipe that the server does not read blocks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -90,76 +90,16 @@ impl OpenRequests {
     }
 }
 
-/// The requests to the server that it has not answered.
-#[derive(Default)]
-struct SentRequests {
-    /// Requests whose write has not begun. A cancelled token drops the request.
-    waiting: HashMap<RequestId, CancellationToken>,
-    open: HashMap<RequestId, usize>,
-    cancelled: VecDeque<RequestId>,
-}
-
-impl SentRequests {
-    /// Adds a request whose write has not begun. Returns the token that is cancelled with its call.
-    fn wait(&mut self, id: &RequestId) -> CancellationToken {
-        let withdrawn = CancellationToken::new();
-        self.waiting.insert(id.clone(), withdrawn.clone());
-        withdrawn
-    }
-
-    /// Notes that the write of a request begins. Returns false if the request was cancelled.
-    fn begin(&mut self, id: &RequestId) -> bool {
-        let is_wanted = self.waiting.remove(id).is_some();
-        if is_wanted {
-            self.add(id);
-        }
-        is_wanted
-    }
-
-    fn add(&mut self, id: &RequestId) {
-        let count = self.open.entry(id.clone()).or_default();
-        *count = count.saturating_add(1);
-    }
-
-    fn remove(&mut self, id: &RequestId) -> bool {
-        let Some(count) = self.open.get_mut(id) else { return false };
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            self.open.remove(id);
-        }
-        true
-    }
-
-    /// Notes that the server need not answer a request. Returns false if the write of the request has not begun, and drops the request.
-    fn cancel(&mut self, id: &RequestId) -> bool {
-        if let Some(withdrawn) = self.waiting.remove(id) {
-            withdrawn.cancel();
-            return false;
-        }
-        if self.remove(id) {
-            self.cancelled.truncate(MAX_CANCELLED.saturating_sub(1));
-            self.cancelled.push_front(id.clone());
-        }
-        true
-    }
-
-    /// Notes an answer. Returns false if it answers no request while others wait: a caller would wait in vain. An answer to a request that was
-    /// not written would end its call, and leave its message in memory.
-    fn answer(&mut self, id: &RequestId) -> bool {
-        if self.remove(id) {
-            return true;
-        }
-        let late = self.cancelled.iter().position(|cancelled| cancelled == id);
-        late.is_some_and(|at| self.cancelled.remove(at).is_some()) || (self.open.is_empty() && self.waiting.is_empty())
-    }
-}
-
 pub(super) struct BoundedTransport<T> {
     inner: T,
     open: OpenRequests,
     sent: Arc<Mutex<SentRequests>>,
     /// One permit for each message that may be written at a time. The others wait here, where they can be dropped.
     writes: Arc<Semaphore>,
+    /// The permits of answers and cancels, for which the server may wait before it answers a request.
+    controls: Arc<Semaphore>,
+    /// True if each message is posted by a request of its own.
+    is_http: bool,
     client: Client,
     /// True once the connection's only subscription was acknowledged.
     is_acknowledged: bool,
@@ -178,11 +118,14 @@ where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
+    let writes = Arc::new(Semaphore::new(1));
     BoundedTransport {
         inner: transport.into_transport(),
         open,
         sent: Arc::default(),
-        writes: Arc::new(Semaphore::new(1)),
+        controls: Arc::clone(&writes),
+        writes,
+        is_http: false,
         client,
         is_acknowledged: false,
         kept: None,
@@ -219,14 +162,16 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                 None
             }
         };
+        let is_control = is_cancel || matches!(item, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_));
         let (sent, ended, open) = (self.inner.send(item), self.ended.clone(), self.open.clone());
-        let (requests, writes) = (Arc::clone(&self.sent), Arc::clone(&self.writes));
+        let (requests, is_http) = (Arc::clone(&self.sent), self.is_http);
+        let writes = Arc::clone(if is_control { &self.controls } else { &self.writes });
         async move {
             let write = async {
                 // An error would mean that the semaphore is closed, which never happens.
                 let _permit = writes.acquire().await;
                 match &request {
-                    Some(id) if !lock(&requests).begin(id) => Ok(()),
+                    Some(id) if !lock(&requests).begin(id, is_http) => Ok(()),
                     Some(_) | None => sent.await,
                 }
             };
@@ -240,6 +185,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
             };
             if let Some(id) = &answered {
                 open.mark_sent(id);
+            }
+            if let Some(id) = &request {
+                lock(&requests).finish(id, done.is_ok());
             }
             done
         }
@@ -289,10 +237,12 @@ fn lock(requests: &Mutex<SentRequests>) -> MutexGuard<'_, SentRequests> {
 
 impl<T> BoundedTransport<T> {
     /// Adapts the limits to a connection over HTTP. The library keeps schemas there, and sends each message by a request of its own, which it
-    /// drops when its call is cancelled.
+    /// drops when its call is cancelled or answered.
     pub(super) fn over_http(mut self) -> Self {
         self.kept = Some(KeptSchemas::default());
-        self.writes = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        self.is_http = true;
+        self.writes = Arc::new(Semaphore::new(MAX_POSTS));
+        self.controls = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
         self
     }
 
@@ -359,24 +309,6 @@ mod tests {
 
     use super::*;
 
-    /// The controls: an answer to an open or cancelled request, and any answer while no request is open.
-    #[test]
-    fn answer_to_no_open_request_is_a_fault() {
-        let (mut sent, id) = (SentRequests::default(), RequestId::Number);
-        [1, 2, 3, 4].iter().for_each(|n| sent.add(&id(*n)));
-        sent.cancel(&id(2));
-        let ids = [id(1), id(1), id(2), id(2), id(9), RequestId::String("3".into()), id(3), id(4), id(4), id(9)];
-        let expected = [true, false, true, false, false, false, true, true, true, true];
-        assert_eq!(ids.map(|id| sent.answer(&id)), expected);
-        // A request that was sent twice has two answers.
-        [1, 1, 2].iter().for_each(|n| sent.add(&id(*n)));
-        assert_eq!([1, 1, 1].map(|n| sent.answer(&id(n))), [true, true, false]);
-        // A request that waits to be written has no answer.
-        let mut sent = SentRequests::default();
-        sent.wait(&id(1));
-        assert_eq!([sent.answer(&id(1)), sent.begin(&id(1)), sent.answer(&id(1))], [false, true, true]);
-    }
-
     /// The server reads nothing at first. The controls: the message whose write has begun, its cancel, and a message whose call is open.
     #[tokio::test(start_paused = true)]
     async fn waiting_messages_end_with_their_calls() {
@@ -440,6 +372,8 @@ mod tests {
             open: OpenRequests::default(),
             sent: Arc::default(),
             writes: Arc::new(Semaphore::new(1)),
+            controls: Arc::new(Semaphore::new(1)),
+            is_http: false,
             client: Client::default(),
             is_acknowledged: false,
             kept: None,
