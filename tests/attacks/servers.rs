@@ -59,7 +59,7 @@ fn run(user: &User, more: &[&str]) -> CommandOutput {
     user.call(&[&["run", "--store", "memory", "--model", &model, "--quiet", "hi"], more].concat())
 }
 
-/// A call whose answer has a wrong id, or an earlier call's, fails at once, not by time. The control: the right id.
+/// A call whose answer has a wrong id, an earlier call's, or none, fails at once, not by time. The control: the right id.
 #[test]
 fn server_that_answers_with_a_wrong_id_holds_no_call() {
     let text = r#""result":{"content":[{"type":"text","text":"noted"}]}"#;
@@ -69,6 +69,7 @@ fn server_that_answers_with_a_wrong_id_holds_no_call() {
         (result("99"), fault),
         (result("'\"'$id'\"'"), fault),
         (format!("[ -f first ] || echo $id > first; {}", result("$(cat first)")), fault),
+        (r#"echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"unread"}}'"#.to_owned(), "unread"),
         (result("$id"), "noted"),
     ];
     for (answer, expected) in attacks {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientNotification, GetMeta as _, JsonRpcMessage, NotificationMetaObject, RequestId, ServerNotification,
-    ServerResult,
+    ClientNotification, ErrorCode, GetMeta as _, JsonRpcError, JsonRpcMessage, NotificationMetaObject, RequestId,
+    ServerNotification, ServerResult,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
@@ -36,6 +36,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 const WRONG_ANSWER: &str = "it answered a request that is not open: with a wrong id, or for the second time";
+
+const NO_ID: &str = "it answered one of several requests by an error without an id";
 
 /// Open requests of a server; shared with its connection.
 #[derive(Clone, Default)]
@@ -213,10 +215,13 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                     self.ended.cancel();
                     return None;
                 }
-                JsonRpcMessage::Error(error) if error.id.as_ref().is_none_or(|id| self.requests().answer(id)) => {
-                    return Some(message);
+                JsonRpcMessage::Error(error) => {
+                    let Err(fault) = self.check_error(error) else { return Some(message) };
+                    self.open.set_fault(fault);
+                    self.ended.cancel();
+                    return None;
                 }
-                JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
+                JsonRpcMessage::Response(_) => {
                     self.open.set_fault(WRONG_ANSWER);
                     self.ended.cancel();
                     return None;
@@ -229,6 +234,11 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
         self.ended.cancel();
         timeout(CLOSE_TIMEOUT, self.inner.close()).await.unwrap_or(Ok(()))
     }
+}
+
+/// Returns whether an error without an id may be the answer to a notification, by a server that takes it for a request.
+fn is_of_notification(code: ErrorCode) -> bool {
+    [ErrorCode::METHOD_NOT_FOUND, ErrorCode::INVALID_REQUEST].contains(&code)
 }
 
 fn lock(requests: &Mutex<SentRequests>) -> MutexGuard<'_, SentRequests> {
@@ -259,6 +269,23 @@ impl<T> BoundedTransport<T> {
             kept.add(&page.tools)?;
         }
         Ok(())
+    }
+
+    /// Finds the request of an error. Returns an error if the connection must end.
+    fn check_error(&self, error: &mut JsonRpcError) -> Result<(), &'static str> {
+        let mut requests = self.requests();
+        // Over HTTP, the error in the response to a request has its id.
+        if error.id.is_none() && !self.is_http && !is_of_notification(error.error.code) {
+            let mut open = requests.open();
+            error.id = open.next().cloned();
+            if open.next().is_some() {
+                return Err(NO_ID);
+            }
+        }
+        match &error.id {
+            Some(id) if !requests.answer(id) => Err(WRONG_ANSWER),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Returns whether the library needs a notification, and removes its unneeded parts.
@@ -341,6 +368,36 @@ mod tests {
         }
         assert_eq!(received, [0, CALLS - 1, 0]);
         assert!(sends.join_all().await.into_iter().all(|sent| sent.is_ok()));
+    }
+
+    /// Its call would wait for the time limit. The controls: errors that servers give for notifications, and an error while no request is open.
+    #[tokio::test]
+    async fn error_without_an_id_ends_its_request_or_the_connection() {
+        for (requests, code, expected) in [
+            (1, -32_700, Ok(json!(0))),
+            (1, -32_603, Ok(json!(0))),
+            (2, -32_700, Err(NO_ID)),
+            (2, -32_601, Ok(json!(null))),
+            (1, -32_600, Ok(json!(null))),
+            (0, -32_700, Ok(json!(null))),
+        ] {
+            let (server, client) = tokio::io::duplex(1 << 20);
+            let open = OpenRequests::default();
+            let mut transport = bounded_transport(tokio::io::split(client), open.clone(), Client::default());
+            let (_requests, mut out) = tokio::io::split(server);
+            for id in 0..requests {
+                let ping = json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+                transport.send(serde_json::from_value(ping).unwrap()).await.unwrap();
+            }
+            let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": code, "message": "no"}});
+            out.write_all(format!("{error}\n").as_bytes()).await.unwrap();
+            let received = transport.receive().await.map(|message| serde_json::to_value(message).unwrap()["id"].take());
+            assert_eq!(
+                received.ok_or_else(|| open.fault().unwrap()),
+                expected.map_err(str::to_owned),
+                "{requests}, {code}"
+            );
+        }
     }
 
     /// The answer of a cancelled request is still sent, and fills the memory if the server does not read it. The control: sent answers.

@@ -79,6 +79,10 @@ impl SentRequests {
         true
     }
 
+    pub(super) fn open(&self) -> impl Iterator<Item = &RequestId> {
+        self.open.keys()
+    }
+
     /// Notes an answer. Returns false if it answers no request while others wait: a caller would wait in vain. An answer to a request that was
     /// not written would end its call, and leave its message in memory.
     pub(super) fn answer(&mut self, id: &RequestId) -> bool {

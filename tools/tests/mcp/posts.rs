@@ -185,6 +185,27 @@ async fn answer_to_a_queued_call_ends_the_server() {
     }
 }
 
+/// Each such call would wait for its time limit. The control: an answer with the id (`answer_and_progress_of_a_post_are_read`).
+#[tokio::test(flavor = "multi_thread")]
+async fn call_without_an_answer_in_its_response_fails() {
+    fn nameless(_: &Value) -> Value {
+        json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32_000, "message": "no session"}})
+    }
+    fn progress(_: &Value) -> Value {
+        json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})
+    }
+    for (answer, expected) in [
+        (PostAnswer::Json(400, nameless), "no session"),
+        (PostAnswer::Json(200, nameless), "no session"),
+        (PostAnswer::Json(200, progress), "its JSON is not an answer"),
+    ] {
+        let server = HttpServer::start(answer).await;
+        let scene = ServerScene::of(vec![server.config.clone()]).await;
+        let why = error(within_seconds(scene.call("call", json!({}))).await);
+        assert!(why.contains(expected), "{why}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_and_progress_of_a_post_are_read() {
     for answer in [PostAnswer::Events, PostAnswer::Json(200, result), PostAnswer::Accepted] {
