@@ -1,20 +1,25 @@
 //! Interprets a response to a posted message, by the rules of the library's own client. That client is not used, because it reads
 //! event streams at any rate.
 
+use std::io;
+
+use futures_util::StreamExt as _;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 use rmcp::ErrorData;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ServerJsonRpcMessage};
 use rmcp::transport::WWWAuthenticateParams;
 use rmcp::transport::streamable_http_client::{
-    AuthRequiredError, HttpStatusError, InsufficientScopeError, StreamableHttpPostResponse,
+    AuthRequiredError, HttpStatusError, InsufficientScopeError, SseError, StreamableHttpPostResponse,
     StreamableHttpResponseLimits,
 };
+use sse_stream::Sse;
 
 use subtend_session::values::parse_foreign;
 
 use super::{HttpFault, StreamBudget, events};
 use crate::bounded::shorten;
+use crate::mcp::handshake::{LONG_VERSION, strip};
 
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
@@ -49,8 +54,9 @@ pub(super) async fn answer(
     let session = session(response.headers());
     // The library keeps each stream open, without a limit on their number. A server could cause messages without end, such as answers to pings.
     if is_request && is_of(response.headers(), EVENTS) {
-        return events(response, budget, limits.max_sse_event_size)
-            .map(|events| StreamableHttpPostResponse::Sse(events, session));
+        let events = events(response, budget, limits.max_sse_event_size)?;
+        let events = if is_handshake(message) { events.map(check_event).boxed() } else { events };
+        return Ok(StreamableHttpPostResponse::Sse(events, session));
     }
     if is_of(response.headers(), JSON) {
         let (body, is_whole) = read(response, limits.max_json_response_size).await.map_err(HttpFault::Client)?;
@@ -149,13 +155,35 @@ fn answer_to(
 ) -> Result<ServerJsonRpcMessage, HttpFault> {
     let ClientJsonRpcMessage::Request(request) = message else { return Ok(answered) };
     match &mut answered {
-        ServerJsonRpcMessage::Response(_) => {}
+        ServerJsonRpcMessage::Response(response) => {
+            if is_handshake(message) && !strip(&mut response.result) {
+                return Err(HttpFault::UnexpectedServerResponse(LONG_VERSION.into()));
+            }
+        }
         ServerJsonRpcMessage::Error(error) => error.id = error.id.take().or_else(|| Some(request.id.clone())),
         ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => {
             return Err(HttpFault::UnexpectedServerResponse("its JSON is not an answer".into()));
         }
     }
     Ok(answered)
+}
+
+/// Returns whether the library keeps the protocol version of the answer. It repeats the handshake when the server ends a session, and uses
+/// that answer itself.
+fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, ClientJsonRpcMessage::Request(request) if matches!(request.request, ClientRequest::InitializeRequest(_)))
+}
+
+/// Refuses a handshake with a long protocol version.
+fn check_event(event: Result<Sse, SseError>) -> Result<Sse, SseError> {
+    let event = event?;
+    let message = event.data.as_deref().map(|data| parse_foreign::<ServerJsonRpcMessage>(data.as_bytes()));
+    if let Some(Ok(ServerJsonRpcMessage::Response(mut response))) = message
+        && !strip(&mut response.result)
+    {
+        return Err(SseError::Body(Box::new(io::Error::other(LONG_VERSION))));
+    }
+    Ok(event)
 }
 
 /// Reads at most `most` bytes of a body. The flag is true if they are the whole body.
@@ -188,12 +216,10 @@ fn is_of(headers: &HeaderMap, expected: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use futures_util::StreamExt as _;
     use futures_util::stream::iter;
     use reqwest::Body;
     use rmcp::model::{ClientResult, EmptyResult, PingRequest, RequestId};
@@ -274,6 +300,32 @@ mod tests {
         };
         for status in [200, 400] {
             assert_eq!([refused(status, MAX_VALUES).await, refused(status, MAX_VALUES / 2).await], [true, false]);
+        }
+    }
+
+    /// The library repeats the handshake by itself, and each POST would repeat the version. The control: a version of 40 bytes.
+    #[tokio::test(start_paused = true)]
+    async fn long_version_of_a_repeated_handshake_is_refused() {
+        let initialize =
+            json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}});
+        let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize});
+        let initialize: ClientJsonRpcMessage = serde_json::from_value(initialize).unwrap();
+        for (bytes, is_accepted) in [(40, true), (41, false)] {
+            let server = json!({"name": "a", "version": "1"});
+            let result = json!({"protocolVersion": "1".repeat(bytes), "capabilities": {}, "serverInfo": server});
+            let body = json!({"jsonrpc": "2.0", "id": 1, "result": result});
+            for (kind, body) in [(JSON, body.to_string()), (EVENTS, format!("data: {body}\n\n"))] {
+                let mut limits = limits();
+                limits.max_json_response_size = MAX_RESPONSE;
+                let answered =
+                    answer(respond(200, kind, body), &initialize, (false, limits), &StreamBudget::default()).await;
+                let initialized = match answered {
+                    Ok(answered) => answered.expect_initialized::<reqwest::Error>().await,
+                    Err(fault) => Err(fault),
+                };
+                let refused = initialized.is_err_and(|fault| fault.to_string().contains(LONG_VERSION));
+                assert_eq!(!refused, is_accepted, "{kind}, {bytes}");
+            }
         }
     }
 
