@@ -28,6 +28,11 @@ const MAX_RESULT: usize = 8 << 20;
 const MAX_INDENT: usize = 12;
 /// Maximum number of children of one element, because the writer needs quadratic time to join equal neighbours.
 const MAX_CHILDREN: usize = 20_000;
+/// Maximum bytes that the writer copies to join equal neighbours: for each of them, the text of all before it.
+const MAX_JOINED: usize = 1 << 30;
+/// Blocks with short texts, of which pages have many. The writer joins no blocks.
+const BLOCKS: [&str; 16] =
+    ["p", "li", "div", "td", "th", "tr", "dd", "dt", "option", "pre", "h1", "h2", "h3", "h4", "h5", "h6"];
 /// Maximum bytes of an address in a page. Longer addresses are omitted.
 const MAX_ADDRESS: usize = 8 << 10;
 /// Number of bytes parsed between checks of the limits. One byte can create as many elements as are open; the tree keeps none of
@@ -74,7 +79,7 @@ pub(super) async fn convert(html: String, base: Url, permit: OwnedSemaphorePermi
 /// Converts a page; `None` if its tree would be too large. Parsing ends early when `stops` returns true.
 fn markdown(html: &str, base: &Url, stops: &dyn Fn() -> bool) -> Option<Markdown> {
     let (dom, unparsed) = parse(html, stops)?;
-    let unwritten = prepare(&dom.document, base);
+    let unwritten = prepare(&dom.document, base) | limit_joins(&dom.document);
     let options = Options {
         bullet_list_marker: BulletListMarker::Dash,
         hr_style: HrStyle::Dashes,
@@ -154,6 +159,54 @@ fn prepare(document: &Handle, base: &Url) -> bool {
     is_cut
 }
 
+/// Removes neighbours that the writer would join at too high a cost. Returns whether a part was removed.
+fn limit_joins(document: &Handle) -> bool {
+    let (mut is_cut, mut left) = (false, MAX_JOINED);
+    let mut nodes = vec![Rc::clone(document)];
+    while let Some(node) = nodes.pop() {
+        let mut children = node.children.borrow_mut();
+        let count = affordable(&children, &mut left);
+        is_cut |= count < children.len();
+        children.truncate(count);
+        nodes.extend(children.iter().rev().map(Rc::clone));
+    }
+    is_cut
+}
+
+/// Charges the joins of some children to the budget `left`. Returns the number of children that it covers.
+fn affordable(children: &[Handle], left: &mut usize) -> usize {
+    // The previous child, and the bytes of the text that it would be joined to.
+    let mut joined: Option<(&Handle, usize)> = None;
+    for (count, child) in children.iter().enumerate() {
+        let text = inline_text(child);
+        joined = match (joined, text) {
+            (Some((previous, before)), Some(text)) if have_equal_attributes(previous, child) => {
+                let bytes = before.saturating_add(text);
+                let Some(rest) = left.checked_sub(bytes) else { return count };
+                *left = rest;
+                Some((child, bytes))
+            }
+            (Some(_) | None, text) => text.map(|text| (child, text)),
+        };
+    }
+    children.len()
+}
+
+/// Returns the bytes of the text of an element that the writer may join to another one: its only child is a text.
+fn inline_text(node: &Handle) -> Option<usize> {
+    let NodeData::Element { name, .. } = &node.data else { return None };
+    let children = node.children.borrow();
+    let [child] = children.as_slice() else { return None };
+    let NodeData::Text { contents } = &child.data else { return None };
+    (!BLOCKS.contains(&&*name.local)).then(|| contents.borrow().len())
+}
+
+fn have_equal_attributes(one: &Handle, other: &Handle) -> bool {
+    let NodeData::Element { attrs: one, .. } = &one.data else { return false };
+    let NodeData::Element { attrs: other, .. } = &other.data else { return false };
+    one == other
+}
+
 #[derive(Clone, Copy, Default)]
 struct NodeContext {
     depth: usize,
@@ -231,6 +284,10 @@ mod tests {
             ("lines in lists", filled(&("<ol start=2147483647><li>".repeat(90) + "<pre>"), "a\n")),
             ("code in code", filled(&("<code>".repeat(150) + &"` ".repeat(1 << 20)), &"`".repeat(1_500))),
             ("equal elements", filled("", "<i>x</i>")),
+            (
+                "equal elements after a long one",
+                format!("<b>{}</b>{}", "x".repeat(3_900_000), "<b>x</b>".repeat(9_999)),
+            ),
         ] {
             let begun = tokio::time::Instant::now();
             let cut = convert_html(&html).await;
@@ -241,6 +298,11 @@ mod tests {
         // The control: a page of the same size that does not expand is complete.
         let whole = convert_html(&filled("<pre>", "a line of text, as long as lines of text are\n")).await;
         assert!(!whole.is_cut && whole.text.len() > most - 100, "{} bytes", whole.text.len());
+        // So are pages with as many blocks, and with as many elements that differ.
+        let long = "x".repeat(3_600_000);
+        for rest in ["<p>x</p>", "<b class=a>x</b><b class=b>x</b>"] {
+            assert!(!convert_html(&format!("<p>{long}</p>{}", rest.repeat(9_999))).await.is_cut, "{rest}");
+        }
     }
 
     /// The parser repeats open formatting elements in each block, with their attributes: small pages would become gigabytes.
