@@ -16,6 +16,7 @@ pub(crate) mod environment;
 mod file_tool;
 mod filter;
 mod glob;
+mod ignore_rules;
 mod ignores;
 mod level;
 mod line_matcher;

@@ -52,6 +52,26 @@ fn name(n: usize) -> String {
     format!("{n:0>250}")
 }
 
+/// Number of directories whose rules a walk holds at once.
+const RULES: usize = 70;
+
+/// Rules for which each name of random letters leads to new states, each with a transition for most bytes.
+fn state_rules() -> String {
+    let letters: String = ('0'..='9').chain('A'..='Z').chain('a'..='z').chain('\u{c0}'..='\u{ff}').collect();
+    format!("*a{}\n?{letters}\n", "?".repeat(17))
+}
+
+/// Returns a name of `a` and `b` that is not ignored.
+fn random_name(n: usize) -> String {
+    let mut state = u32::try_from(n).unwrap();
+    let mut letter = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        if state >> 31 == 0 { 'a' } else { 'b' }
+    };
+    let letters: String = (0..230).map(|_| letter()).collect();
+    format!("{}b{}", &letters[..212], &letters[213..])
+}
+
 async fn call(dir: &Path, registry: &Registry, tool: &str, args: Value) -> Result<String, ToolError> {
     let call = scene::call(dir, Authority::allow_all(), args);
     registry.get(tool).unwrap().run(call).await.map(|output| output.content.to_string())
@@ -77,6 +97,16 @@ fn role() {
             let calls = (0..CALLS).map(|_| call(dir, &registry, "list", json!({"depth": 3})));
             let listed = runtime.block_on(futures_util::future::join_all(calls));
             println!("{}", listed[0].as_ref().unwrap());
+        }
+        "states" => {
+            let calls = [
+                ("list", json!({"path": "wide", "glob": "*a?????????????????"})),
+                ("search", json!({"path": "deep", "pattern": "none"})),
+            ];
+            for (tool, args) in calls {
+                let done = runtime.block_on(call(dir, &registry, tool, args)).unwrap();
+                println!("{}", done.lines().last().unwrap());
+            }
         }
         "regexes" => {
             let search = |n: usize| json!({"pattern": format!("{GREEDY}{n}"), "regex": true});
@@ -172,6 +202,29 @@ fn hostile_ignore_files_are_bounded_and_reported() {
     }
     let text = bounded("ignores", dir.path());
     assert!(text.contains("skipped: too large"), "{text}");
+}
+
+/// Names fill the search state of rules while they are matched. A listing holds the rules of the directories that it has
+/// yet to list, and a search those of all directories above.
+#[test]
+fn hostile_names_do_not_grow_ignore_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut deep = dir.path().join("deep");
+    let names = |below: &Path| (0..45).for_each(|n| std::fs::write(below.join(random_name(n)), "x\n").unwrap());
+    for n in 0..RULES {
+        let wide = dir.path().join(format!("wide/d{n}"));
+        for below in [&wide, &deep] {
+            std::fs::create_dir_all(below).unwrap();
+            std::fs::write(below.join(".gitignore"), state_rules()).unwrap();
+        }
+        names(&wide);
+        deep.push("d");
+    }
+    std::fs::create_dir(&deep).unwrap();
+    names(&deep);
+    let text = bounded("states", dir.path());
+    let ends = [format!("[{} files", 0), format!("[no matches in {} files]", RULES + 45)];
+    assert!(ends.iter().all(|end| text.contains(end)), "{text}");
 }
 
 #[test]

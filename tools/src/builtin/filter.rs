@@ -1,13 +1,20 @@
 //! Glob filter of listings and searches.
 
-use globset::{GlobBuilder, GlobMatcher};
+use std::fmt::Display;
 
+use globset::GlobBuilder;
+
+use super::glob::{CompiledGlobs, GlobStates};
 use crate::tool::ToolError;
+
+/// Maximum bytes of a compiled glob, which has at most a kilobyte.
+const MAX_PROGRAM: usize = 256 << 10;
 
 /// An optional glob. Without a glob, all files match.
 #[derive(Debug)]
 pub(super) struct GlobFilter {
-    glob: Option<GlobMatcher>,
+    glob: Option<CompiledGlobs>,
+    states: GlobStates,
     by_name: bool,
     /// The path of the queried directory, with `/` at the end.
     root: String,
@@ -17,25 +24,29 @@ impl GlobFilter {
     /// Compiles `glob`. A glob without `/` matches names at any depth; otherwise it matches paths relative to the workspace or `root`.
     pub(super) fn new(glob: Option<&str>, root: &str) -> Result<Self, ToolError> {
         let root = if root == "." { String::new() } else { format!("{root}/") };
-        let Some(text) = glob else { return Ok(Self { glob: None, by_name: false, root }) };
+        let states = GlobStates::default();
+        let Some(text) = glob else { return Ok(Self { glob: None, states, by_name: false, root }) };
         let text = text.strip_prefix("./").unwrap_or(text);
         if text.is_empty() {
             return Err(ToolError::bad_args("the glob is empty: omit it to match all files"));
         }
         super::glob::check(text).map_err(|why| ToolError::bad_args(format!("the glob cannot be used: {why}")))?;
         let glob = GlobBuilder::new(text).literal_separator(true).build();
-        let glob = glob.map_err(|error| {
+        let unusable = |error: &dyn Display| {
             ToolError::bad_args(format!("the glob cannot be used: {error}; write one such as `*.rs` or `src/**/*.rs`"))
-        })?;
-        Ok(Self { glob: Some(glob.compile_matcher()), by_name: !text.contains('/'), root })
+        };
+        let glob = glob.map_err(|error| unusable(&error))?;
+        let glob = CompiledGlobs::new(&[glob], MAX_PROGRAM).map_err(|error| unusable(&error))?;
+        Ok(Self { glob: Some(glob), states, by_name: !text.contains('/'), root })
     }
 
     pub(super) fn matches(&self, path: &str, name: &str) -> bool {
         let Some(glob) = &self.glob else { return true };
+        let is_match = |text: &str| self.states.last_match(glob, text.as_bytes(), |_| true).is_some();
         if self.by_name {
-            return glob.is_match(name);
+            return is_match(name);
         }
-        glob.is_match(path) || path.strip_prefix(&self.root).is_some_and(|below| glob.is_match(below))
+        is_match(path) || path.strip_prefix(&self.root).is_some_and(is_match)
     }
 
     pub(super) fn is_some(&self) -> bool {

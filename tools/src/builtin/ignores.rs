@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cap_std::fs::Dir;
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::entry_memory::{EntryMemory, MAX_RULES, ReservedMemory};
-use super::glob;
+use super::glob::{self, GlobStates};
+use super::ignore_rules::IgnoreRules;
 use crate::bounded::len;
 use crate::workspace::beneath;
 
@@ -31,11 +31,13 @@ pub(super) struct IgnoreBudget {
     skipped: Cell<u64>,
     /// The memory of the rules that are held at once.
     memory: EntryMemory,
+    states: GlobStates,
 }
 
 impl IgnoreBudget {
     pub(super) fn new() -> Self {
-        Self { remaining: Cell::new(MAX_CALL), skipped: Cell::new(0), memory: EntryMemory::new(MAX_RULES) }
+        let memory = EntryMemory::new(MAX_RULES);
+        Self { remaining: Cell::new(MAX_CALL), skipped: Cell::new(0), memory, states: GlobStates::default() }
     }
 
     fn record_skipped(&self) {
@@ -51,7 +53,7 @@ impl IgnoreBudget {
 /// The ignore rules of a directory and its ancestors, up to the workspace.
 #[derive(Debug, Default)]
 pub(super) struct Ignores {
-    own: Option<Gitignore>,
+    own: Option<IgnoreRules>,
     parent: Option<Arc<Ignores>>,
     /// The memory reserved for these rules.
     _memory: Option<ReservedMemory>,
@@ -69,16 +71,12 @@ impl Ignores {
             budget.record_skipped();
             return Arc::clone(self);
         };
-        let mut builder = GitignoreBuilder::new(path);
-        for line in texts.iter().flat_map(|text| text.lines()) {
-            if glob::check(line).is_err() {
-                budget.record_skipped();
-                continue;
-            }
-            // An invalid line is skipped, as in git.
-            drop(builder.add_line(None, line));
-        }
-        let own = builder.build().ok();
+        let is_small = |line: &&str| {
+            let checked = glob::check(line);
+            checked.inspect_err(|_| budget.record_skipped()).is_ok()
+        };
+        let lines = texts.iter().flat_map(|text| text.lines()).filter(is_small);
+        let own = IgnoreRules::new(path, lines, compiled);
         if own.is_none() {
             budget.record_skipped();
         }
@@ -86,14 +84,13 @@ impl Ignores {
     }
 
     /// Returns whether `path` is ignored. The nearest file with a matching line decides.
-    pub(super) fn is_ignored(&self, path: &Path, is_dir: bool) -> bool {
+    pub(super) fn is_ignored(&self, path: &Path, is_dir: bool, budget: &IgnoreBudget) -> bool {
         let mut level = Some(self);
         while let Some(ignores) = level {
-            let found = ignores.own.as_ref().map(|own| own.matched(path, is_dir));
-            match found {
-                Some(found) if !found.is_none() => return found.is_ignore(),
-                Some(_) | None => level = ignores.parent.as_deref(),
+            if let Some(found) = ignores.own.as_ref().and_then(|own| own.decide(path, is_dir, &budget.states)) {
+                return found;
             }
+            level = ignores.parent.as_deref();
         }
         false
     }

@@ -93,7 +93,7 @@ impl Level {
 
     fn add(&mut self, job: &Job, dir: &str, mut item: LevelItem) {
         // The content of `.git` belongs to git, not to the project.
-        if item.name == ".git" || self.ignores.is_ignored(&item.os, item.kind == LevelKind::Dir) {
+        if item.name == ".git" || self.ignores.is_ignored(&item.os, item.kind == LevelKind::Dir, &job.ignores) {
             self.ignored = self.ignored.saturating_add(1);
             return;
         }

@@ -11,6 +11,7 @@ use subtend_session::call::ToolEffect;
 use super::entry_memory::{MAX_RESERVED, TRUNCATED, TRUNCATED_ONE};
 use super::file_tool::{Builtin, Job, MAX_WALKS};
 use super::filter::GlobFilter;
+use super::glob::STATE_BYTES;
 use super::ignores::SKIPPED;
 use super::level::{self, Level, LevelItem, LevelKind};
 use super::open;
@@ -57,7 +58,7 @@ impl Builtin for ListTool {
             take them. Files that .gitignore excludes and .git are not shown; links are not followed.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const MAX_CONCURRENT: usize = MAX_WALKS;
-    const WALK_BYTES: usize = MAX_RESERVED + (1 << 20);
+    const WALK_BYTES: usize = MAX_RESERVED + STATE_BYTES + (1 << 20);
     const ACTIONS: &'static [&'static str] = &[READ];
     type Args = ListArgs;
 

@@ -13,6 +13,7 @@ use subtend_session::call::ToolEffect;
 use super::entry_memory::{MAX_RESERVED, TRUNCATED, TRUNCATED_ONE};
 use super::file_tool::{Builtin, Job, MAX_WALKS};
 use super::filter::GlobFilter;
+use super::glob::STATE_BYTES;
 use super::ignores::SKIPPED;
 use super::level::{self, Level, LevelItem, LevelKind};
 use super::line_matcher::{LineMatcher, Steps};
@@ -87,7 +88,7 @@ impl Builtin for SearchTool {
         each result is a file with its number of matches.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const MAX_CONCURRENT: usize = MAX_WALKS;
-    const WALK_BYTES: usize = MAX_RESERVED + BUFFER_BYTES + PATTERN_BYTES + RESULT_BYTES;
+    const WALK_BYTES: usize = MAX_RESERVED + STATE_BYTES + BUFFER_BYTES + PATTERN_BYTES + RESULT_BYTES;
     const ACTIONS: &'static [&'static str] = &[READ];
     type Args = SearchArgs;
 
