@@ -17,6 +17,7 @@ mod approvals;
 mod audit;
 mod background;
 mod boot;
+mod bounded_reads;
 mod branches;
 mod budget;
 mod cancel;

@@ -235,6 +235,9 @@ impl Engine for Blobs {
     }
 
     crate::engine::delegate! { inner }
+    crate::engine::delegate! { inner:
+        children(parent: SessionId) -> Result<Vec<SessionId>>;
+    }
 
     fn max_body(&self) -> u64 {
         self.inner.max_body().max(MAX_FRAME)

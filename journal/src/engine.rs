@@ -205,7 +205,6 @@ macro_rules! delegate {
             heads(visit: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()>;
             inflight(session: SessionId) -> Result<Option<Inflight>>;
             inflights(visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> ScanFlow) -> Result<()>;
-            children(parent: SessionId) -> Result<Vec<SessionId>>;
             all_children(visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()>;
             outbox(to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()>;
         }

@@ -26,6 +26,7 @@ struct FaultPlan {
     writes: u64,
     ranges: u64,
     read_bytes: u64,
+    child_lists: u64,
     fail_write: Option<u64>,
     fail_sync: Option<u64>,
     drop_from: Option<u64>,
@@ -99,6 +100,11 @@ impl Faults {
     /// Returns the bytes of the frames that were read, each as often as it was read.
     pub fn read_bytes(&self) -> u64 {
         self.plan().read_bytes
+    }
+
+    /// Returns how often the children of a session were read.
+    pub fn child_lists(&self) -> u64 {
+        self.plan().child_lists
     }
 
     /// Waits until `n` writes have begun.
@@ -197,6 +203,13 @@ impl Engine for Faulty {
         let mut plan = self.faults.plan();
         plan.read_bytes = plan.read_bytes.saturating_add(frame.as_ref().map_or(0, StoredFrame::bytes));
         Ok(frame)
+    }
+
+    fn children(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        let mut plan = self.faults.plan();
+        plan.child_lists = plan.child_lists.saturating_add(1);
+        drop(plan);
+        self.inner.children(parent)
     }
 
     crate::engine::delegate! { inner }

@@ -70,20 +70,20 @@ pub(crate) fn page(
     max_bytes: u64,
 ) -> Result<(Vec<Stored>, bool), ReadError> {
     let until = Seq(from.0.saturating_add(count as u64));
-    let (mut out, has_more) = frames(engine, bodies, session, (from, until), max_bytes)?;
+    let (mut out, _, has_more) = frames(engine, bodies, session, (from, until), max_bytes)?;
     out.retain(|stored| stored.seq >= from);
     Ok((out, has_more))
 }
 
 /// Returns the records of the whole frames from the one with record `from` to the last one that starts before `until`,
-/// and whether there may be more.
+/// the bytes of these frames, and whether there may be more.
 pub(crate) fn frames(
     engine: &dyn Engine,
     bodies: &Bodies,
     session: SessionId,
     (from, until): (Seq, Seq),
     max_bytes: u64,
-) -> Result<(Vec<Stored>, bool), ReadError> {
+) -> Result<(Vec<Stored>, u64, bool), ReadError> {
     let range = engine.range(session, from, until, max_bytes)?;
     let bytes = bytes_of(&range.frames);
     let head = row(session, range.head)?;
@@ -97,7 +97,7 @@ pub(crate) fn frames(
         // The frame that ends there is the session's last one.
         check_complete(session, head.as_ref(), end, last)?;
     }
-    Ok((out, is_full || end >= until))
+    Ok((out, bytes, is_full || end >= until))
 }
 
 /// Returns the records of the frames, which start with record `from`, and the LSN of the last frame.

@@ -91,7 +91,8 @@ impl Driver {
             Poll::Ready(mut outcome) => {
                 drop(calling);
                 self.cells.calls.price(&called, &mut outcome);
-                let (command, ready) = self.cells.answered((&self.agents, &self.offer), at, outcome, &called);
+                let offer = (&*self.agents, &*self.offer, self.state.limits.calls_per_answer);
+                let (command, ready) = self.cells.answered(offer, at, outcome, &called);
                 self.work.ready = ready;
                 self.todo.next.push_back(command);
             }
@@ -170,7 +171,7 @@ impl Driver {
                         Ok(outcome) => outcome,
                         Err(budget) => return turn::not_called(at, CallObstacle::Budget(budget)),
                     };
-                    cells.start_answered((&agents, &offer), at, outcome, called)
+                    cells.start_answered((&agents, &offer, limits.calls_per_answer), at, outcome, called)
                 };
                 match started {
                     Ok(answered) => answered,

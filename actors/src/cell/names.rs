@@ -1,10 +1,9 @@
 //! Task names that a model writes. They resolve only to its session's own tasks.
 
-use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use subtend_journal::ReadError;
 use subtend_session::authority::{Access, Verdict};
 use subtend_session::call::{CallKind, Invalid};
 use subtend_session::command::{Answered, Command, Deadline, NeededApproval};
@@ -62,16 +61,21 @@ pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
     }
 }
 
+/// Tasks below those of a session, by full and short id, with the session's own task above them. Read once for all calls of
+/// an answer, when the first one names an unknown task.
+#[derive(Default)]
+pub(crate) struct TasksBelow(Option<BTreeMap<Text, SessionId>>);
+
 /// Dialects whose tasks can be checked and cancelled by id.
 const MANAGED: [Dialect; 2] = [Dialect::Task, Dialect::SpawnTask];
 
 impl Driver {
     /// Resolves the task names in the calls of an answer, and decides which calls need an approval.
     pub(crate) fn resolve_calls(&self, answer: &mut Answered) {
-        let turn = answer.turn;
+        let (turn, mut below) = (answer.turn, TasksBelow::default());
         for (call, ix) in answer.calls.iter_mut().zip(0_u32..) {
             let Some(parsed) = self.work.ready.get(&CallId { turn, ix }) else { continue };
-            self.resolve_task(parsed, &mut call.kind, &mut call.note);
+            self.resolve_task(parsed, &mut call.kind, &mut call.note, &mut below);
             if let CallKind::Continue(_) = call.kind {
                 call.access = self.access_to_continue(&call.asked.tool, parsed);
                 call.ask = NeededApproval::of_one(call.access.is_some());
@@ -94,12 +98,20 @@ impl Driver {
     }
 
     /// Resolves the task of a call. If the task is unknown, the call becomes invalid, with a text for the model.
-    pub(crate) fn resolve_task(&self, parsed: &Parsed, kind: &mut CallKind, note: &mut Option<Text>) {
+    pub(crate) fn resolve_task(
+        &self,
+        parsed: &Parsed,
+        kind: &mut CallKind,
+        note: &mut Option<Text>,
+        below: &mut TasksBelow,
+    ) {
         let found = match (&mut *kind, parsed) {
             (CallKind::Check { run, .. }, Parsed::Check(check)) => {
                 find_own_task(&self.state, &check.task, &MANAGED).map(|task| *run = self.state.owned_run(task))
             }
-            (CallKind::Cancel { child }, Parsed::Cancel(task)) => self.task_to_cancel(task).map(|task| *child = task),
+            (CallKind::Cancel { child }, Parsed::Cancel(task)) => {
+                self.task_to_cancel(task, below).map(|task| *child = task)
+            }
             (CallKind::Cancel { child }, Parsed::Stop(named)) => {
                 background::find_process(&self.state, named, find_own_task(&self.state, named, &MANAGED))
                     .map(|own| *child = own)
@@ -124,25 +136,21 @@ impl Driver {
         targets.into_iter().map(|job| self.state.owned_run(job)).collect()
     }
 
-    fn task_to_cancel(&self, named: &str) -> Result<SessionId, Text> {
+    fn task_to_cancel(&self, named: &str, below: &mut TasksBelow) -> Result<SessionId, Text> {
         find_own_task(&self.state, named, &MANAGED).map_err(|error| {
-            match self.cells.ancestor_task(&self.state, named) {
-                Ok(Some(ancestor)) => {
-                    let short =
-                        self.state.children.get(&ancestor).map(|child| child.short.to_string()).unwrap_or_default();
-                    format!("Task {named} was not started by you but below your task {short}: cancel that one.").into()
-                }
-                Ok(None) | Err(_) => error,
-            }
+            let below = below.0.get_or_insert_with(|| self.cells.tasks_below(&self.state));
+            let Some(ancestor) = below.get(named) else { return error };
+            let short = self.state.children.get(ancestor).map(|child| child.short.to_string()).unwrap_or_default();
+            format!("Task {named} was not started by you but below your task {short}: cancel that one.").into()
         })
     }
 
     /// Records which checked tasks still wait for their first slot, because the session's state does not contain this.
     pub(crate) fn record_queued_checks(&mut self, command: &Command) {
-        let mut checked: Vec<SessionId> = Vec::new();
+        let mut checked: BTreeSet<SessionId> = BTreeSet::new();
         let mut add = |kind: &CallKind| {
             if let CallKind::Check { run, .. } = kind {
-                checked.push(run.session);
+                checked.insert(run.session);
             }
         };
         if let Command::ModelAnswered(answer) = command {
@@ -198,23 +206,26 @@ impl Cells {
         in_memory.flatten().unwrap_or_else(stored)
     }
 
-    fn ancestor_task(&self, state: &State, named: &str) -> Result<Option<SessionId>, ReadError> {
+    /// Returns the tasks below those of `state`'s session, as far as they can be read.
+    fn tasks_below(&self, state: &State) -> BTreeMap<Text, SessionId> {
         let own = state.children.iter().filter(|(_, child)| child.call.is_some());
         let mut next: Vec<(SessionId, SessionId)> = own.map(|(id, _)| (*id, *id)).collect();
-        let mut searched = 0;
+        let (mut found, mut searched) = (BTreeMap::new(), 0);
         while let Some((ancestor, at)) = next.pop() {
-            for child in self.log.journal.children(at)? {
+            let Ok(children) = self.log.journal.children(at) else { return found };
+            for child in children {
                 searched += 1;
                 if searched > MAX_SEARCHED {
-                    return Ok(None);
+                    return found;
                 }
-                let short = self.log.journal.head(child)?.map(|head| head.short);
-                if child.to_string() == named || short.is_some_and(|short| &*short.0 == named) {
-                    return Ok(Some(ancestor));
+                let Ok(head) = self.log.journal.head(child) else { return found };
+                let names = head.map(|head| head.short.0).into_iter().chain([child.to_string().into()]);
+                for name in names {
+                    found.entry(name).or_insert(ancestor);
                 }
                 next.push((ancestor, child));
             }
         }
-        Ok(None)
+        found
     }
 }

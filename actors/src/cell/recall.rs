@@ -1,6 +1,6 @@
 //! Results that a session no longer keeps but its model reads again. They are read from the journals of the children.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use subtend_journal::{ReadError, Stored};
@@ -14,13 +14,18 @@ use crate::calls::in_flight::Parsed;
 use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 
-/// Number of records at the end of a journal that are read first, since they usually include the last end.
-const TAIL: u64 = 16;
+/// Maximum bytes of records that are read for the calls of one answer, and one frame more.
+const MAX_READ: u64 = 8 << 20;
+/// What a read counts at least, so that there are few of them too.
+const MIN_READ: u64 = 4 << 10;
+/// Maximum number of records of a read.
+const MAX_PAGE: u64 = 64;
 
 impl Driver {
     /// Loads the results that calls of an answer or of a new activation may read again, up to the size of one result.
+    /// Reads each one once, and a bounded number of bytes: records of a child can be large although its result is small.
     pub(crate) fn recall(&mut self, command: &Command) {
-        let mut wanted = Vec::new();
+        let mut wanted = Wanted::default();
         if let Command::ModelAnswered(answer) = command {
             for (call, ix) in answer.calls.iter().zip(0_u32..) {
                 self.add_recalled(&call.kind, CallId { turn: answer.turn, ix }, &mut wanted);
@@ -36,11 +41,11 @@ impl Driver {
             return;
         }
         let mut remaining = usize::try_from(self.state.limits.notices_bytes).unwrap_or(usize::MAX);
-        let mut recalled = BTreeMap::new();
-        for job in wanted {
+        let (mut recalled, mut readable) = (BTreeMap::new(), MAX_READ);
+        for job in wanted.jobs {
             let dropped_text = self.state.children.get(&job).and_then(|child| child.dropped_text());
             let Some(run) = dropped_text.and_then(|given| given.run).filter(|_| remaining > 0) else { continue };
-            match self.cells.answer_of(job, run) {
+            match self.cells.answer_of(job, run, &mut readable) {
                 Ok(text) => {
                     remaining = remaining.saturating_sub(text.as_ref().map_or(0, |text| text.len()));
                     recalled.extend(text.map(|text| (job, text)));
@@ -51,32 +56,51 @@ impl Driver {
         self.state.recalled = recalled;
     }
 
-    fn add_recalled(&self, kind: &CallKind, call: CallId, wanted: &mut Vec<SessionId>) {
+    fn add_recalled(&self, kind: &CallKind, call: CallId, wanted: &mut Wanted) {
         if let CallKind::Check { run, .. } = kind {
-            wanted.push(run.session);
+            wanted.add(run.session);
         } else if let (CallKind::Await { .. }, Some(Parsed::Await(jobs))) = (kind, self.work.ready.get(&call)) {
-            wanted.extend(jobs.resolve(&self.state));
+            jobs.resolve(&self.state).into_iter().for_each(|job| wanted.add(job));
+        }
+    }
+}
+
+/// Jobs in the order in which calls name them, each once.
+#[derive(Default)]
+struct Wanted {
+    jobs: Vec<SessionId>,
+    known: BTreeSet<SessionId>,
+}
+
+impl Wanted {
+    fn add(&mut self, job: SessionId) {
+        if self.known.insert(job) {
+            self.jobs.push(job);
         }
     }
 }
 
 impl Cells {
-    /// Returns the text of the end of `run` of `session`; searches backwards.
-    fn answer_of(&self, session: SessionId, run: RunNo) -> Result<Option<Text>, ReadError> {
+    /// Returns the text of the end of `run` of `session`. Searches backwards, first in the last frame, and subtracts what it
+    /// reads from `readable`.
+    fn answer_of(&self, session: SessionId, run: RunNo, readable: &mut u64) -> Result<Option<Text>, ReadError> {
         let head = self.log.journal.head(session)?.filter(|head| !head.deleted);
-        let Some(last) = head.map(|head| head.last_seq) else { return Ok(None) };
-        let mut wanted = TAIL;
-        loop {
-            let from = Seq(last.0.saturating_sub(wanted).saturating_add(1));
-            let page = self.log.journal.records_from(session, from, usize::try_from(wanted).unwrap_or(usize::MAX))?;
+        let Some(mut until) = head.map(|head| head.last_seq.next()) else { return Ok(None) };
+        let mut count = 1;
+        while until > Seq(1) && *readable > 0 {
+            let (page, bytes) = self.log.journal.page_before(session, until, count, *readable)?;
+            *readable = readable.saturating_sub(bytes.max(MIN_READ));
             let found = page.iter().rev().find_map(|Stored { record, .. }| {
                 let Record::RunEnded(ended) = record else { return None };
                 (ended.run == run).then(|| ended.text.as_ref().map(Arc::clone))
             });
-            if found.is_some() || wanted >= last.0 {
-                return Ok(found.flatten());
+            if let Some(text) = found {
+                return Ok(text);
             }
-            wanted = wanted.saturating_mul(4);
+            let Some(first) = page.first() else { break };
+            until = first.seq;
+            count = count.saturating_mul(4).min(MAX_PAGE);
         }
+        Ok(None)
     }
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 
 use futures_util::future::BoxFuture;
 use subtend_models::model::{Deltas, ModelError, StreamProgress};
-use subtend_session::command::{Answered, AttemptFailed, CallObstacle, Command, ResolvedCall};
+use subtend_session::call::{CallKind, Invalid};
+use subtend_session::command::{Answered, AttemptFailed, CallObstacle, Command, NeededApproval, ResolvedCall};
 use subtend_session::ids::{AttemptNo, CallId, Text, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::record::ToolCall;
@@ -62,7 +63,13 @@ struct ResolvedCalls {
 }
 
 impl ResolvedCalls {
-    fn push(&mut self, (agents, tool_set): (&Agents, &ToolSet), turn: TurnNo, ix: u32, tool_call: ToolCall) {
+    /// Adds a call. One beyond the limit is not classified, because it is refused in any case.
+    fn push(&mut self, (agents, tool_set, max): (&Agents, &ToolSet, u32), turn: TurnNo, ix: u32, tool_call: ToolCall) {
+        if ix >= max {
+            let (kind, ask) = (CallKind::Invalid(Invalid::OverLimit), NeededApproval::None);
+            self.calls.push(ResolvedCall { asked: tool_call, kind, note: None, access: None, ask });
+            return;
+        }
         let found = agents.classify(tool_set, &BTreeSet::new(), &tool_call.tool, &tool_call.args);
         self.ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
         self.calls.push(ResolvedCall {
@@ -102,10 +109,11 @@ impl Cells {
         Deltas::with_progress(move |progress: StreamProgress| sink.take(&progress))
     }
 
-    /// Returns the command for the outcome of the model call, and its parsed calls. See [`is_quick`].
+    /// Returns the command for the outcome of the model call, and its parsed calls. See [`is_quick`]. `offer` has the maximum
+    /// number of calls that may start.
     pub(crate) fn answered(
         &self,
-        offer: (&Agents, &ToolSet),
+        offer: (&Agents, &ToolSet, u32),
         at: Address,
         mut outcome: ModelOutcome,
         called: &Called,
@@ -122,7 +130,7 @@ impl Cells {
     /// take long. Boxed, so that a waiting turn uses less memory.
     pub(crate) fn start_answered<'a>(
         &'a self,
-        offer: (&'a Agents, &'a ToolSet),
+        offer: (&'a Agents, &'a ToolSet, u32),
         at: Address,
         mut outcome: ModelOutcome,
         called: Called,

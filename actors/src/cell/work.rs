@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::task::noop_waker_ref;
 use serde_json::Value;
-use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
+use subtend_session::call::{CallEnd, CallKind, CallResult, Invalid, ToolEffect, ToolErrorKind};
 use subtend_session::command::{Command, Deadline, FoundCall, NeededApproval};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{CallId, Lsn, RunNo, SessionId, Text};
@@ -17,6 +17,7 @@ use subtend_tools::tool::{Messenger, Progress, Tool, ToolInvocation, ToolKey};
 use crate::calls::in_flight::{Parsed, RunningTool};
 use crate::calls::tool_call::{self, StopSignals};
 use crate::cell::driver::Driver;
+use crate::cell::names::TasksBelow;
 use crate::clock::now;
 use crate::hooks::ToolAsked;
 use crate::hooks::tool::{GrantedApprovals, Hooked};
@@ -247,14 +248,19 @@ impl Driver {
     /// Returns, after a fold, the calls that have not started or wait for an approval, and keeps their parsed form.
     pub(crate) fn unstarted_calls(&mut self) -> Vec<FoundCall> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
-        let (mut unstarted, no) = (Vec::new(), turn.no);
+        let (mut unstarted, no, mut below) = (Vec::new(), turn.no, TasksBelow::default());
         for (call, ix) in turn.calls.iter().zip(0_u32..) {
             if !matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_)) {
                 continue;
             }
+            if ix >= self.state.limits.calls_per_answer {
+                let over = CallKind::Invalid(Invalid::OverLimit);
+                unstarted.push((FoundCall::plain(CallId { turn: no, ix }, over), None));
+                continue;
+            }
             let mut found = self.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
             if let Some(parsed) = &found.ready {
-                self.resolve_task(parsed, &mut found.kind, &mut found.note);
+                self.resolve_task(parsed, &mut found.kind, &mut found.note, &mut below);
                 if let CallKind::Continue(_) = found.kind {
                     found.access = self.access_to_continue(&call.tool, parsed);
                     found.ask = NeededApproval::of_one(found.access.is_some());

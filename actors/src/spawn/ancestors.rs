@@ -11,13 +11,12 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use crate::spawn::agents::Agents;
-use crate::spawn::caches::size_of_names;
+use crate::spawn::caches::{ListedTools, size_of_names};
 use crate::spawn::tool_set::lists_all;
+use crate::views::history;
 
 /// Maximum length of a chain of ancestors: a damaged store may hold a cycle. An import takes 1,000 levels above a session.
 const MAX_CHAIN: usize = 1_001;
-/// Number of records that are read at a time.
-const RECORDS_READ: usize = 64;
 /// The name of an agent that no catalog has: it has no permissions.
 const UNKNOWN_AGENT: &str = "";
 
@@ -95,27 +94,32 @@ impl Agents {
         Ok(lacks.then(|| "has tools that you do not have now".to_owned()))
     }
 
-    /// Returns the list of tools that `session` has now, by its durable records; `None` for all tools.
+    /// Returns the list of tools that `session` has now, by its durable records; `None` for all tools. Reads each record
+    /// once, because many calls of an answer may ask for the same session.
     pub(crate) fn tools_of(&self, session: SessionId) -> Result<Option<Vec<Text>>, ReadError> {
         let missing = || ReadError::NoSuchSession(session);
         let Record::SessionCreated(created) = self.journal.first_record(session)?.record else { return Err(missing()) };
         // Only a call that names tools changes the list, and its child has one from the start.
         let Some(created_with) = created.tools else { return Ok(None) };
-        let mut end = self.journal.head(session)?.ok_or_else(missing)?.last_seq.0.saturating_add(1);
-        while end > 2 {
-            let start = end.saturating_sub(RECORDS_READ as u64).max(2);
-            let count = usize::try_from(end.saturating_sub(start)).unwrap_or(RECORDS_READ);
-            let records = self.journal.records_from(session, Seq(start), count)?;
-            let changed = records.into_iter().rev().find_map(|stored| {
-                let Record::InputAccepted(input) = stored.record else { return None };
-                if input.is_from_relative() { None } else { input.tools }
-            });
-            if changed.is_some() {
-                return Ok(changed);
-            }
-            end = start;
+        let last = self.journal.head(session)?.ok_or_else(missing)?.last_seq;
+        let cache = || self.offers.listed_tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = cache().get(&session).map(Arc::clone);
+        let (mut tools, mut next) =
+            known.map_or((created_with, Seq(2)), |known| (known.tools.clone(), known.next));
+        if next <= last {
+            history::walk(&self.journal.without_bodies(), session, &mut next, |stored| {
+                if let Record::InputAccepted(input) = &stored.record
+                    && !input.is_from_relative()
+                    && let Some(changed) = &input.tools
+                {
+                    tools.clone_from(changed);
+                }
+                None::<()>
+            })?;
+            let listed = ListedTools { tools: tools.clone(), next };
+            cache().insert(session, &Arc::new(listed), size_of_names(&tools));
         }
-        Ok(Some(created_with))
+        Ok(Some(tools))
     }
 
     /// Returns what `child` of `parent` may do at most now.

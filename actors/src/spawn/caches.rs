@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use subtend_agents::skill::Skill;
 use subtend_session::authority::Authority;
 use subtend_session::dialect::Dialect;
-use subtend_session::ids::{self, SessionId, Text};
+use subtend_session::ids::{self, Seq, SessionId, Text};
 use subtend_session::place::{Isolation, OnRestart, Source};
 use subtend_session::record::SessionCreated;
 
@@ -36,7 +36,7 @@ pub(crate) struct ToolSetKey {
 /// Bytes of a name in a list, besides its text.
 const SIZE_OF_NAME: usize = 32;
 
-/// Maximum number of parents whose ancestors are cached.
+/// Maximum number of parents whose ancestors are cached, and of sessions whose lists of tools are.
 const MAX_ANCESTORS: usize = 4_096;
 
 /// Returns the bytes of a list of names.
@@ -126,7 +126,15 @@ pub(crate) struct ToolSets {
     pub(crate) templates: Templates,
     /// The agents of a parent and its ancestors, sorted. They are the same for all its children.
     pub(crate) ancestors: Mutex<BoundedCache<SessionId, [Text], MAX_ANCESTORS>>,
+    /// The lists of tools of sessions that have one.
+    pub(crate) listed_tools: Mutex<BoundedCache<SessionId, ListedTools, MAX_ANCESTORS>>,
     all: Arc<CachedBytes>,
+}
+
+/// The list of tools of a session, up to the record before `next`.
+pub(crate) struct ListedTools {
+    pub(crate) tools: Vec<Text>,
+    pub(crate) next: Seq,
 }
 
 impl ToolSets {
@@ -135,6 +143,7 @@ impl ToolSets {
             tool_sets: Mutex::new(BoundedCache::new(all)),
             templates: Mutex::new(BoundedCache::new(all)),
             ancestors: Mutex::new(BoundedCache::new(all)),
+            listed_tools: Mutex::new(BoundedCache::new(all)),
             all: Arc::clone(all),
         }
     }

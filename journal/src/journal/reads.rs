@@ -81,9 +81,22 @@ impl Journal {
     /// Returns records of a session that end before `until`, checked like [`Journal::records`]. They are whole frames with
     /// at least `count` records, if there are as many. The page before it ends before its first record.
     pub fn records_before(&self, session: SessionId, until: Seq, count: u64) -> Result<Vec<Stored>, ReadError> {
+        self.page_before(session, until, count, u64::MAX).map(|(records, _)| records)
+    }
+
+    /// Returns records as [`Journal::records_before`] does, but of no further frame after `max_bytes`, and the bytes that
+    /// their frames have. If these are fewer than `max_bytes`, the records end before `until`.
+    pub fn page_before(
+        &self,
+        session: SessionId,
+        until: Seq,
+        count: u64,
+        max_bytes: u64,
+    ) -> Result<(Vec<Stored>, u64), ReadError> {
         let engine = self.shared().engine()?;
         let from = Seq(until.0.saturating_sub(count.max(1)).max(1));
-        frames(&*engine, self.bodies(), session, (from, until), u64::MAX).map(|(records, _)| records)
+        let found = frames(&*engine, self.bodies(), session, (from, until), max_bytes.max(1))?;
+        Ok((found.0, found.1))
     }
 
     /// Returns the frame at `lsn`; `None` where only rows changed or no frame exists.

@@ -20,8 +20,13 @@ pub(super) fn end_result(item: &Notice, _child: &Child, limits: &Limits) -> Call
     let text = cut(&item.prefix, limits.result_bytes);
     let truncated_from = (item.len > text.len() as u64).then_some(item.len);
     if item.outcome == Outcome::Completed {
-        let content =
-            if truncated_from.is_some() { format!("{text}\n{}", cut_line(&text, item.len)).into() } else { text };
+        let content = match truncated_from {
+            Some(len) if text.is_empty() => {
+                format!("[not shown: {len} bytes; check fewer tasks at a time to read them]").into()
+            }
+            Some(len) => format!("{text}\n{}", cut_line(&text, len)).into(),
+            None => text,
+        };
         return CallResult { end: CallEnd::Ok, content, truncated_from };
     }
     let mut content = format!("Task {} {}.", task_id(item.child), outcome_phrase(item));
