@@ -9,6 +9,8 @@ use crate::unseen::changes_direction;
 pub const MAX_NAME: usize = 512;
 /// Maximum number of tools that a list names: those of 64 MCP servers with 256 tools each, and of subtend.
 const MAX_TOOLS: usize = 1 << 15;
+/// Maximum number of model servers of a session. A host keeps those of roots in memory.
+const MAX_SERVERS: usize = 256;
 /// Maximum bytes of a title, a label, a model or a path.
 const MAX_LINE: usize = 4 << 10;
 
@@ -20,6 +22,9 @@ impl SessionCreated {
         check_agent(&self.agent)?;
         check_line("model", &self.model)?;
         self.title.iter().try_for_each(|title| check_line("title", title))?;
+        if self.servers.len() > MAX_SERVERS {
+            return Err(format!("{} servers are listed, the limit is {MAX_SERVERS}", self.servers.len()));
+        }
         self.servers.iter().try_for_each(|server| check_line("server", server))?;
         self.dialects.iter().try_for_each(|dialect| check_name("dialect", dialect))?;
         [&self.tools, &self.in_full].into_iter().flatten().try_for_each(|tools| check_tools(tools))

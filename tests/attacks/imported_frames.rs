@@ -124,6 +124,48 @@ fn start_reads_a_large_frame_once_for_all_its_rows() {
     }
 }
 
+/// Branches with a run in flight, whose root has its creation and a large record in one frame.
+fn running_branches(bytes: usize) -> Vec<ExportedFrame> {
+    let branch = |n: u32| {
+        json!({"branch_created": {"child": id(n), "short": id(n)[30..], "agent": "explore", "kind": "human", "at": 1,
+            "by": "person"}})
+    };
+    let branches = (1..=NAMED).map(|n| {
+        let mut records = answered(0, &[]);
+        records.truncate(4);
+        records[0]["session_created"]["short"] = json!(id(n)[30..]);
+        records[0]["session_created"]["place"] = json!({"child": {"parent": id(0), "root": id(0), "kind": "human",
+            "user_msg": {"session": id(0), "seq": 1}, "depth": 0}});
+        (id(n), records)
+    });
+    let root = answered(0, &[]).swap_remove(0);
+    let first = [(id(0), vec![root, large(bytes)]), (id(0), (1..=NAMED).map(branch).collect())];
+    first.into_iter().chain(branches).collect()
+}
+
+/// An environment that cannot be loaded is not kept, so each session would read the creation of its root again, with the
+/// whole frame. The control: the runs of all branches end.
+#[test]
+fn sessions_of_an_imported_tree_read_its_creation_once() {
+    const LARGE: usize = 200_000;
+    let read = |bytes: usize| {
+        let (journal, faults) = imported(&running_branches(bytes)).expect("imported");
+        assert_eq!(journal.inflight().expect("rows").len(), NAMED as usize);
+        let before = faults.read_bytes();
+        let model = fn_model("scripted", |_, _| async { Ok(Answer::of_text("Hello.")) });
+        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let builder = Runtime::builder().journal(journal.clone()).model(Arc::new(model));
+        let builder = builder.environments(|key| Err(format!("imported: {}", key.imported)));
+        let runtime = threads.block_on(builder.start()).expect("a start");
+        let read = faults.read_bytes() - before;
+        assert_eq!(journal.inflight().expect("rows"), []);
+        threads.block_on(runtime.shutdown(Duration::ZERO));
+        read
+    };
+    let times = (read(LARGE) - read(10)) / LARGE as u64;
+    assert!(times < 4, "the large frame was read {times} times");
+}
+
 /// Children that were notified of runs which another child never had.
 fn forged_owners(bytes: usize) -> Vec<ExportedFrame> {
     let other = NAMED + 1;

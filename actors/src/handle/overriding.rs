@@ -2,7 +2,7 @@
 
 use subtend_journal::ReadError;
 use subtend_session::authority::Authority;
-use subtend_session::ids::{Seq, Text};
+use subtend_session::ids::Text;
 use subtend_session::names::check_line;
 use subtend_session::record::{AgentOverride, Record};
 
@@ -15,18 +15,16 @@ impl SessionHandle {
         let unreadable = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
         let settled = self.sessions.log.journal.settled().await;
         settled.map_err(|poison| SendError::Stopped(Stopped::Poisoned(poison.to_string())))?;
-        let first = self.sessions.log.journal.records_from(self.id, Seq(1), 1).map_err(|error| match error {
+        let first = self.sessions.log.journal.first_record(self.id).map_err(|error| match error {
             ReadError::Closed => SendError::Stopped(self.sessions.life.stopped()),
             ReadError::NoSuchSession(_)
             | ReadError::Damaged { .. }
             | ReadError::Newer { .. }
             | ReadError::Engine(_) => unreadable(error.to_string()),
         })?;
-        let created = first.into_iter().find_map(|stored| {
-            let Record::SessionCreated(created) = stored.record else { return None };
-            Some(created)
-        });
-        let created = created.ok_or_else(|| unreadable("it has no creation record".to_owned()))?;
+        let Record::SessionCreated(created) = first.record else {
+            return Err(unreadable("it has no creation record".to_owned()));
+        };
         let agents = self.sessions.environments.of_root(self.root);
         if let Some(why) = &agents.unusable {
             return Err(SendError::BadInput(why.to_string()));

@@ -73,7 +73,7 @@ pub(crate) struct BoundedCache<K, V: ?Sized, const MAX: usize = MAX_ENTRIES> {
 }
 
 impl<K, V: ?Sized, const MAX: usize> BoundedCache<K, V, MAX> {
-    fn new(all: &Arc<CachedBytes>) -> Self {
+    pub(super) fn new(all: &Arc<CachedBytes>) -> Self {
         Self { entries: HashMap::new(), bytes: 0, all: Arc::clone(all) }
     }
 

@@ -10,10 +10,11 @@ use subtend_agents::catalog::MAX_FILES;
 use subtend_agents::manifest::Manifest;
 use subtend_journal::Journal;
 use subtend_session::ids::{SessionId, Text};
-use subtend_session::record::{Record, SessionCreated};
+use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use super::agents::Agents;
+use super::caches::BoundedCache;
 use super::environment_memory::EnvironmentMemory;
 use crate::values::environment_key::EnvironmentKey;
 
@@ -52,6 +53,10 @@ pub(crate) struct Environments {
     /// Reloads the runtime's own environment. Without it only registrations change that.
     load_home: Option<Box<LoadHome>>,
     journal: Journal,
+    /// The keys of roots, also of those whose environment cannot be loaded. A creation never changes, and ids are not reused.
+    keys: Mutex<BoundedCache<SessionId, EnvironmentKey, MAX_ROOTS>>,
+    /// Held while the creation of a root is read, whose frame may be large: all sessions of a tree may ask for it at once.
+    reading: Mutex<()>,
     loaded: Mutex<Loaded>,
     /// A lock of each workspace whose files are being read, since concurrent loads would add up in memory. One that hangs
     /// does not delay others. The runtime's own has the empty name.
@@ -96,8 +101,10 @@ impl Environments {
             memory,
             registered: BTreeMap::new(),
         };
-        let (loaded, loading) = (Mutex::new(loaded), Mutex::default());
-        Self { load, load_home, journal, loaded, loading, most, reloads: AtomicU64::new(0) }
+        let (loaded, loading, reading) = (Mutex::new(loaded), Mutex::default(), Mutex::default());
+        // With bytes of its own: the caches of environments must not displace keys.
+        let keys = Mutex::new(BoundedCache::new(&Arc::default()));
+        Self { load, load_home, journal, keys, reading, loaded, loading, most, reloads: AtomicU64::new(0) }
     }
 
     pub(crate) fn home(&self) -> Arc<Agents> {
@@ -163,8 +170,8 @@ impl Environments {
         if self.load.is_none() || self.lock_loaded().home_root.contains_key(&root) {
             return Ok(None);
         }
-        let creation = self.creation(root).ok_or("the first record of its root cannot be read")?;
-        Ok(Some(EnvironmentKey::of(&creation)).filter(|key| !self.is_home(key)))
+        let key = self.key_of(root, || None).ok_or("the first record of its root cannot be read")?;
+        Ok(Some(EnvironmentKey::clone(&key)).filter(|key| !self.is_home(key)))
     }
 
     fn lock_loaded(&self) -> MutexGuard<'_, Loaded> {
@@ -208,16 +215,16 @@ impl Environments {
     /// Returns the environment of a session's root. One that cannot be loaded offers nothing and reports the reason.
     pub(crate) fn of(&self, state: &State) -> Arc<Agents> {
         let root = state.created.place.root(state.id);
-        let creation = || (root == state.id).then(|| SessionCreated::clone(&state.created));
+        let known = || (root == state.id).then(|| EnvironmentKey::of(&state.created));
         // A run would end for good without room, and its inputs were accepted.
-        self.found(root, creation, state.run.is_some())
+        self.found(root, known, state.run.is_some())
     }
 
     pub(crate) fn of_root(&self, root: SessionId) -> Arc<Agents> {
         self.found(root, || None, false)
     }
 
-    fn found(&self, root: SessionId, creation: impl FnOnce() -> Option<SessionCreated>, required: bool) -> Arc<Agents> {
+    fn found(&self, root: SessionId, known: impl FnOnce() -> Option<EnvironmentKey>, required: bool) -> Arc<Agents> {
         let mut loaded = self.lock_loaded();
         if let Some(opened) = loaded.home_root.get(&root) {
             let agents = opened.upgrade().unwrap_or_else(|| Arc::clone(&loaded.home));
@@ -230,10 +237,9 @@ impl Environments {
             return agents;
         }
         drop(loaded);
-        let Some(creation) = creation().or_else(|| self.creation(root)) else {
+        let Some(key) = self.key_of(root, known) else {
             return self.unusable("?".into(), "the first record of its root cannot be read".to_owned());
         };
-        let key = EnvironmentKey::of(&creation);
         if self.is_home(&key) {
             return self.home();
         }
@@ -246,13 +252,14 @@ impl Environments {
         if let Some(agents) = known() {
             return agents;
         }
-        match load(&key).and_then(|agents| self.lock_loaded().add(key.clone(), agents, (self.most, required))) {
+        let add = |agents| self.lock_loaded().add(EnvironmentKey::clone(&key), agents, (self.most, required));
+        match load(&key).and_then(add) {
             Ok(agents) => {
                 self.lock_loaded().remember(root, &agents);
                 agents
             }
             // Not cached, since the directory may reappear.
-            Err(why) => self.unusable(key.workspace, why),
+            Err(why) => self.unusable(Arc::clone(&key.workspace), why),
         }
     }
 
@@ -265,11 +272,27 @@ impl Environments {
             && key.model.as_ref() == Some(&home.default_model)
     }
 
-    fn creation(&self, root: SessionId) -> Option<SessionCreated> {
-        // Each session of a tree asks for its root, whose first frame may hold the records of thousands.
-        let first = self.journal.first_record(root).ok()?;
+    /// Returns the key of a root, which is `known` or read once: each session of its tree asks for it.
+    fn key_of(&self, root: SessionId, known: impl FnOnce() -> Option<EnvironmentKey>) -> Option<Arc<EnvironmentKey>> {
+        let cached = || lock_of(&self.keys).get(&root).cloned();
+        if let Some(key) = cached() {
+            return Some(key);
+        }
+        let known = known();
+        // Not for a known one, so that no root waits for the reading of another.
+        let _reading = known.is_none().then(|| lock_of(&self.reading));
+        if let Some(key) = cached() {
+            return Some(key);
+        }
+        let key = Arc::new(known.or_else(|| self.read_key(root))?);
+        lock_of(&self.keys).insert(root, &key, key.bytes());
+        Some(key)
+    }
+
+    fn read_key(&self, root: SessionId) -> Option<EnvironmentKey> {
+        let first = self.journal.without_bodies().first_record(root).ok()?;
         let Record::SessionCreated(created) = first.record else { return None };
-        Some(*created)
+        Some(EnvironmentKey::of(&created))
     }
 
     fn unusable(&self, workspace: Text, why: String) -> Arc<Agents> {
@@ -366,10 +389,41 @@ fn forget_unused<K: Eq + Hash, S: BuildHasher>(names: &mut HashMap<K, Weak<Agent
 
 #[cfg(test)]
 mod tests {
+    use subtend_journal::faulty::Faulty;
+    use subtend_journal::memory::Memory;
     use subtend_models::closure::fn_model;
 
     use super::*;
-    use crate::runtime::Runtime;
+    use crate::{OpenOptions, Runtime};
+
+    /// Attack: all sessions of a tree ask for the environment of its root at once, and the root has a large frame. The
+    /// control: each asks for another root.
+    #[tokio::test]
+    async fn key_of_a_root_is_read_once() {
+        let (engine, faults) = Faulty::new(Box::new(Memory::new()));
+        let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+        let silent = fn_model("silent", |_, _| std::future::pending());
+        let builder = Runtime::builder().journal(journal).model(Arc::new(silent));
+        let runtime = builder.environments(|_| Err("not loaded".to_owned())).start().await.expect("a runtime");
+        let mut roots = Vec::new();
+        for _ in 0..2 {
+            roots.push(runtime.open(OpenOptions::agent("general")).expect("a root").id());
+        }
+        let environments = &runtime.components.environments;
+        // As after a restart.
+        environments.lock_loaded().home_root.clear();
+        let ask = |root| {
+            let before = faults.ranges();
+            std::thread::scope(|threads| {
+                for _ in 0..8 {
+                    threads.spawn(|| assert!(Arc::ptr_eq(&environments.of_root(root), &environments.home())));
+                }
+            });
+            faults.ranges() - before
+        };
+        assert_eq!([roots[0], roots[0], roots[1], roots[0]].map(ask), [1, 0, 1, 0]);
+        runtime.shutdown(std::time::Duration::ZERO).await;
+    }
 
     /// Clients open sessions without end in the host's own directory, which has a loader for others too. The control: the
     /// last one is found.

@@ -123,14 +123,12 @@ pub(super) fn last(journal: &Journal, session: SessionId) -> Result<Seq, Fail> {
 }
 
 pub(super) fn creation(journal: &Journal, session: SessionId) -> Result<Box<SessionCreated>, Fail> {
-    let first = journal.records_from(session, Seq(1), 1)?;
-    let creation = first.into_iter().find_map(|stored| {
-        let Record::SessionCreated(created) = stored.record else { return None };
-        Some(created)
-    });
-    creation.ok_or_else(|| {
-        Fail::Store(format!("session {session} has no creation record; `subtend verify` reports all damage"))
-    })
+    let Record::SessionCreated(created) = journal.first_record(session)?.record else {
+        return Err(Fail::Store(format!(
+            "session {session} has no creation record; `subtend verify` reports all damage"
+        )));
+    };
+    Ok(created)
 }
 
 /// Returns the model of the last agent that an input named, if any. What cannot be read is reported where it is used.
