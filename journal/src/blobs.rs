@@ -7,7 +7,7 @@ use std::borrow::Cow;
 #[cfg(feature = "disk")]
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 #[cfg(feature = "disk")]
 use std::path::Path;
 use std::path::PathBuf;
@@ -113,29 +113,39 @@ impl Blobs {
         Ok(())
     }
 
-    /// Returns the content of the blob, or a description of its damage.
-    fn fetch(&self, reference: Reference) -> std::result::Result<Vec<u8>, String> {
+    /// Returns `head` with the content of the blob, or a description of its damage.
+    fn fetch(&self, head: &[u8], reference: Reference) -> std::result::Result<Vec<u8>, String> {
         let Reference { hash, len } = reference;
         let (_, file) = self.location(hash);
-        let content = match self.with_handle(|| fs::read(&file)) {
-            Ok(content) => content,
+        let read = || {
+            let mut file = File::open(&file)?;
+            let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+            let mut out = Vec::new();
+            out.try_reserve_exact(head.len().saturating_add(bytes))?;
+            out.extend_from_slice(head);
+            file.read_to_end(&mut out).map(|_| out)
+        };
+        let whole = match self.with_handle(read) {
+            Ok(whole) => whole,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(format!("the blob {hash} is missing")),
             Err(error) => return Err(format!("the blob {hash} cannot be read: {error}")),
         };
+        let content = whole.get(head.len()..).unwrap_or_default();
         if content.len() as u64 != len {
             return Err(format!("the blob {hash} has {} bytes instead of {len}", content.len()));
         }
-        if Hash::of(&content) != hash {
+        if Hash::of(content) != hash {
             return Err(format!("the blob {hash} does not match its hash"));
         }
-        Ok(content)
+        Ok(whole)
     }
 
     fn with_body(&self, kept: StoredFrame) -> StoredFrame {
         let StoredFrame::Bytes(bytes) = &kept else { return kept };
-        match Reference::in_frame(bytes).map(|reference| self.fetch(reference)) {
+        let head = bytes.get(..codec::HEADER).unwrap_or(bytes);
+        match Reference::in_frame(bytes).map(|reference| self.fetch(head, reference)) {
             None => kept,
-            Some(Ok(body)) => StoredFrame::Bytes(codec::join(bytes, &body)),
+            Some(Ok(frame)) => StoredFrame::Bytes(codec::join(frame)),
             Some(Err(why)) => StoredFrame::Damaged(why),
         }
     }
@@ -145,7 +155,7 @@ impl Blobs {
         let Some(len) = text.strip_prefix(IN_BLOB) else { return Ok(text) };
         let bad = |why: String| rows::corrupt("def", &hash.0, &why);
         let len = len.parse().map_err(|_| bad(format!("{len:?} is not the length of a blob")))?;
-        let content = self.fetch(Reference { hash, len }).map_err(bad)?;
+        let content = self.fetch(&[], Reference { hash, len }).map_err(bad)?;
         String::from_utf8(content).map(Text::from).map_err(|error| bad(error.to_string()))
     }
 }

@@ -200,9 +200,16 @@ impl Reference {
     pub(crate) fn in_frame(frame: &[u8]) -> Option<Self> {
         let (head, body) = frame.split_first_chunk::<HEADER>()?;
         let sum = head.get(CRC_AT..)?.first_chunk()?;
-        let sound = head.first_chunk() == Some(&MAGIC.to_be_bytes()) && crc(frame) == u32::from_be_bytes(*sum);
-        (sound && head.get(2..=FLAGS_AT) == Some(&[VERSION, BLOB])).then(|| Self::of(body))?
+        let is_named =
+            head.first_chunk() == Some(&MAGIC.to_be_bytes()) && head.get(2..=FLAGS_AT) == Some(&[VERSION, BLOB]);
+        // The checksum of another frame, which may be large, is left to the reader.
+        (is_named && crc(frame) == u32::from_be_bytes(*sum)).then(|| Self::of(body))?
     }
+}
+
+/// Returns the bytes of the frame in a row, also if its body is in a blob.
+pub(crate) fn frame_bytes(row: &[u8]) -> u64 {
+    Reference::in_frame(row).map_or(row.len() as u64, |named| named.len.saturating_add(HEADER as u64))
 }
 
 /// Splits a frame into one with a reference, and the body for its blob.
@@ -211,25 +218,25 @@ pub(crate) fn split(frame: &[u8]) -> (Vec<u8>, Reference, &[u8]) {
     let reference = Reference { hash: Hash::of(body), len: body.len() as u64 };
     let mut named = reference.hash.0.to_vec();
     named.extend_from_slice(&reference.len.to_be_bytes());
-    (with_body(head, BLOB, &named), reference, body)
+    (with_flags([head, &named].concat(), BLOB), reference, body)
 }
 
-pub(crate) fn join(frame: &[u8], body: &[u8]) -> Vec<u8> {
-    with_body(frame.get(..HEADER).unwrap_or(frame), 0, body)
+/// Completes a header and the body from its blob to the frame. Takes them together, because a body may be large.
+pub(crate) fn join(frame: Vec<u8>) -> Vec<u8> {
+    with_flags(frame, 0)
 }
 
-fn with_body(head: &[u8], flags: u8, body: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEADER.saturating_add(body.len()));
-    out.extend_from_slice(head);
-    out.extend_from_slice(body);
-    if let Some(slot) = out.get_mut(FLAGS_AT) {
+/// Returns the frame with `flags` and with the length and checksum of its body.
+fn with_flags(mut frame: Vec<u8>, flags: u8) -> Vec<u8> {
+    if let Some(slot) = frame.get_mut(FLAGS_AT) {
         *slot = flags;
     }
     // `encode` has refused longer bodies.
-    put(&mut out, LEN_AT, u32::try_from(body.len()).unwrap_or(u32::MAX));
-    let sum = crc(&out);
-    put(&mut out, CRC_AT, sum);
-    out
+    let len = u32::try_from(frame.len().saturating_sub(HEADER)).unwrap_or(u32::MAX);
+    put(&mut frame, LEN_AT, len);
+    let sum = crc(&frame);
+    put(&mut frame, CRC_AT, sum);
+    frame
 }
 
 /// Classifies a JSON error. The checksum matched, so an unknown variant or field comes from a newer version.

@@ -88,13 +88,18 @@ impl StoredFrame {
 
     /// Returns the size of the content; for records that were never encoded, an estimate.
     pub fn bytes(&self) -> u64 {
-        let record = |record: &Record| record.heap_bytes().saturating_add(BYTES_PER_RECORD);
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Records(of) => of.records.iter().map(record).fold(0, u64::saturating_add),
+            Self::Records(of) => bytes_of_records(&of.records),
             Self::Damaged(_) => 0,
         }
     }
+}
+
+/// Estimates the size of records that were never encoded.
+pub(crate) fn bytes_of_records(records: &[Record]) -> u64 {
+    let bytes = |record: &Record| record.heap_bytes().saturating_add(BYTES_PER_RECORD);
+    records.iter().map(bytes).fold(0, u64::saturating_add)
 }
 
 /// Returns the size of the content of frames.
@@ -156,6 +161,12 @@ pub trait Engine: Send + Sync + 'static {
     /// or to the first with which they have `max_bytes`. The rows are not newer than the frames.
     fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range>;
 
+    /// Returns the size of the content of the frames that [`Engine::range`] would return, from `from` on. The default reads
+    /// them; an engine that has their lengths in rows should not.
+    fn bytes(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64> {
+        Ok(bytes_of(&self.range(session, from, Seq(u64::MAX), max_bytes)?.frames))
+    }
+
     /// Visits all rows of `ev`: session, first record, frame.
     fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()>;
 
@@ -200,6 +211,7 @@ macro_rules! delegate {
             syncs() -> u64;
             last_lsn() -> Result<Lsn>;
             positions(session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
+            bytes(session: SessionId, from: Seq, max_bytes: u64) -> Result<u64>;
             all_positions(visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()>;
             head(session: SessionId) -> Result<Option<Head>>;
             heads(visit: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()>;

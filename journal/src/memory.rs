@@ -8,7 +8,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
 
 use crate::codec::Decoded;
-use crate::engine::{Engine, Group, GroupFrame, Payload, Range, Result, ScanFlow, StoredFrame};
+use crate::engine::{Engine, Group, GroupFrame, Payload, Range, Result, ScanFlow, StoredFrame, bytes_of_records};
 use crate::error::EngineError;
 use crate::fence::IdMap;
 
@@ -112,6 +112,12 @@ impl Tables {
         self.log.get(ix).map(|(lsn, frame)| (frame.first_seq, *lsn))
     }
 
+    /// Returns the session's frames from the one with record `from` on.
+    fn frames_from<'a>(&'a self, slot: &'a SessionRows, from: Seq) -> impl Iterator<Item = &'a (Lsn, Decoded)> {
+        let starts = slot.frames.partition_point(|ix| self.position(*ix).is_some_and(|(seq, _)| seq <= from));
+        slot.frames.iter().skip(starts.saturating_sub(1)).filter_map(|ix| self.log.get(*ix))
+    }
+
     fn obligations(&self, to: Option<SessionId>) -> Vec<(Row, Lsn)> {
         let of = |to: SessionId, slot: &SessionRows| {
             let rows = slot.more.iter().flat_map(|more| &more.outbox);
@@ -194,9 +200,7 @@ impl Engine for Memory {
         let Some(slot) = tables.sessions.get(&session) else {
             return Ok(Range { head: Ok(None), inflight: Ok(None), frames: Vec::new() });
         };
-        let starts =
-            |upto: Seq| slot.frames.partition_point(|ix| tables.position(*ix).is_some_and(|(seq, _)| seq <= upto));
-        let frames = slot.frames.iter().skip(starts(from).saturating_sub(1)).filter_map(|ix| tables.log.get(*ix));
+        let frames = tables.frames_from(slot, from);
         let mut frames = frames.take_while(|(_, frame)| frame.first_seq <= from || frame.first_seq < until);
         let (mut found, mut bytes) = (Vec::new(), 0_u64);
         while let Some((lsn, frame)) = frames.next().filter(|_| bytes < max_bytes) {
@@ -206,6 +210,17 @@ impl Engine for Memory {
         }
         let (head, inflight) = (slot.head.as_deref().cloned(), slot.inflight.as_deref().cloned());
         Ok(Range { head: Ok(head), inflight: Ok(inflight), frames: found })
+    }
+
+    fn bytes(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64> {
+        let tables = self.lock();
+        let Some(slot) = tables.sessions.get(&session) else { return Ok(0) };
+        let mut sizes = tables.frames_from(slot, from).map(|(_, frame)| bytes_of_records(&frame.records));
+        let mut bytes = 0_u64;
+        while let Some(more) = sizes.next().filter(|_| bytes < max_bytes) {
+            bytes = bytes.saturating_add(more);
+        }
+        Ok(bytes)
     }
 
     fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {

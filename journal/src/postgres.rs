@@ -365,6 +365,12 @@ const RANGE: &str = "\
     FROM subtend.ev LEFT JOIN subtend.log ON log.shard = ev.shard AND log.key = ev.value \
     WHERE ev.shard = $1 AND ev.key <= $5 AND ev.key >= coalesce((SELECT key FROM subtend.ev \
     WHERE shard = $1 AND key BETWEEN $3 AND $4 ORDER BY key DESC LIMIT 1), $4)) AS frames WHERE before < $6";
+const BYTES: &str = "\
+    SELECT coalesce(sum(bytes), 0)::bigint FROM (SELECT octet_length(log.value) AS bytes, coalesce(sum(octet_length(log.value)) \
+    OVER (ORDER BY ev.key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before \
+    FROM subtend.ev LEFT JOIN subtend.log ON log.shard = ev.shard AND log.key = ev.value \
+    WHERE ev.shard = $1 AND ev.key <= $4 AND ev.key >= coalesce((SELECT key FROM subtend.ev \
+    WHERE shard = $1 AND key BETWEEN $2 AND $3 ORDER BY key DESC LIMIT 1), $3)) AS frames WHERE before < $5";
 const META: &str = "SELECT format, last_lsn FROM subtend.shard WHERE id = $1";
 
 impl Tables for Postgres {
@@ -481,5 +487,14 @@ impl Tables for Postgres {
         }
         range.frames.sort_unstable_by_key(|(seq, ..)| *seq);
         Ok(range)
+    }
+
+    fn bytes(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64> {
+        let [first, from, last] = [Seq(0), from, Seq(u64::MAX)].map(|seq| rows::ev_key(session, seq).to_vec());
+        let most = i64::try_from(max_bytes).unwrap_or(i64::MAX);
+        let params: Vec<Param> =
+            vec![Box::new(self.shard), Box::new(first), Box::new(from), Box::new(last), Box::new(most)];
+        let bytes = self.rows(BYTES, params)?.first().map_or(Ok(0), |row| self.column::<i64>(row, 0))?;
+        Ok(u64::try_from(bytes).unwrap_or(0))
     }
 }

@@ -16,6 +16,7 @@ use redb::{
 
 use subtend_session::ids::{Lsn, Seq, SessionId};
 
+use crate::codec;
 use crate::directory;
 use crate::engine::{Group, Result, StoredFrame};
 use crate::error::{EngineError, OpenError, io};
@@ -257,6 +258,31 @@ fn session_row(txn: &ReadTransaction, table: SessionTable, session: SessionId) -
     Ok(row.map(|row| row.value().to_vec()))
 }
 
+/// Visits the rows of a session's frames, from the one with record `from` to the last one that starts at or before `last`,
+/// until `visit` returns false.
+fn visit_frames(
+    txn: &ReadTransaction,
+    session: SessionId,
+    (from, last): (Seq, Seq),
+    visit: &mut dyn FnMut(Seq, Lsn, Option<&[u8]>) -> bool,
+) -> Result<()> {
+    let (Some(ev), Some(log)) = (table_in(txn, EV_TABLE)?, table_in(txn, LOG)?) else { return Ok(()) };
+    let positions = |first, last| {
+        let keys = rows::ev_key(session, first)..=rows::ev_key(session, last);
+        ev.range::<&[u8; EV_KEY_LEN]>(keys.start()..=keys.end()).map_err(store("scan"))
+    };
+    let before = positions(Seq(0), from)?.next_back().transpose().map_err(store("read the last row"))?;
+    let first = before.map_or(from, |(key, _)| rows::ev_of(key.value()).1);
+    for row in positions(first, last)? {
+        let (key, lsn) = row.map_err(store("scan"))?;
+        let frame = log.get(lsn.value()).map_err(store("read a row"))?;
+        if !visit(rows::ev_of(key.value()).1, Lsn(lsn.value()), frame.as_ref().map(|frame| frame.value())) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 fn range<K: Bytes + Key, V: Bytes>(
     rows: &redb::ReadOnlyTable<K, V>,
     of: Table,
@@ -364,30 +390,30 @@ impl Tables for Redb {
         in_table!(table, self.last_in(keys))
     }
 
+    fn bytes(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64> {
+        catch_panics("read", || {
+            let txn = self.db.begin_read().map_err(store("begin to read"))?;
+            let mut bytes = 0_u64;
+            visit_frames(&txn, session, (from, Seq(u64::MAX)), &mut |_, _, row| {
+                bytes = bytes.saturating_add(row.map_or(0, codec::frame_bytes));
+                bytes < max_bytes
+            })?;
+            Ok(bytes)
+        })
+    }
+
     /// Reads in one transaction, because opening a table costs more than reading a row.
     fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<RangeRows> {
         catch_panics("read", || {
             let txn = self.db.begin_read().map_err(store("begin to read"))?;
             let (head, inflight) = (session_row(&txn, HEAD, session)?, session_row(&txn, INFLIGHT, session)?);
             let (mut frames, mut bytes) = (Vec::new(), 0_u64);
-            if let (Some(ev), Some(log)) = (table_in(&txn, EV_TABLE)?, table_in(&txn, LOG)?) {
-                let positions = |first, last| {
-                    let keys = rows::ev_key(session, first)..=rows::ev_key(session, last);
-                    ev.range::<&[u8; EV_KEY_LEN]>(keys.start()..=keys.end()).map_err(store("scan"))
-                };
-                let before = positions(Seq(0), from)?.next_back().transpose().map_err(store("read the last row"))?;
-                let first = before.map_or(from, |(key, _)| rows::ev_of(key.value()).1);
-                for row in positions(first, from.max(Seq(until.0.saturating_sub(1))))? {
-                    let (key, lsn) = row.map_err(store("scan"))?;
-                    let frame = log.get(lsn.value()).map_err(store("read a row"))?;
-                    let frame = frame.map(|frame| StoredFrame::Bytes(frame.value().to_vec()));
-                    bytes = bytes.saturating_add(frame.as_ref().map_or(0, StoredFrame::bytes));
-                    frames.push((rows::ev_of(key.value()).1, Lsn(lsn.value()), frame));
-                    if bytes >= max_bytes {
-                        break;
-                    }
-                }
-            }
+            let last = from.max(Seq(until.0.saturating_sub(1)));
+            visit_frames(&txn, session, (from, last), &mut |seq, lsn, row| {
+                bytes = bytes.saturating_add(row.map_or(0, |row| row.len() as u64));
+                frames.push((seq, lsn, row.map(|row| StoredFrame::Bytes(row.to_vec()))));
+                bytes < max_bytes
+            })?;
             Ok(RangeRows { head, inflight, frames })
         })
     }

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
+use crate::codec;
 use crate::engine::{Engine, Group, IndexedFrame, Range, Result, ScanFlow, StoredFrame};
 use crate::error::{EngineError, OpenError};
 use crate::rows::{self, CHILD_KEY_LEN, EV_KEY_LEN, OUTBOX_KEY_LEN, SESSION_KEY_LEN};
@@ -108,6 +109,20 @@ pub(crate) trait Tables: Sized + Send + Sync + 'static {
             }
         }
         Ok(RangeRows { head, inflight, frames })
+    }
+
+    /// Implements [`Engine::bytes`]. The default reads row by row, and none of the files of large frames.
+    fn bytes(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64> {
+        let first = frame_before(self, session, from)?.map_or(from, |(seq, _)| seq);
+        let mut bytes = 0_u64;
+        for (_, lsn) in frames_of(self, session, first, Seq(u64::MAX))? {
+            let row = self.get(Table::Log, &lsn.0.to_be_bytes())?;
+            bytes = bytes.saturating_add(row.as_deref().map_or(0, codec::frame_bytes));
+            if bytes >= max_bytes {
+                break;
+            }
+        }
+        Ok(bytes)
     }
 
     /// Checks the format. Returns whether no format has been written yet.
@@ -248,6 +263,10 @@ impl<T: Tables> Engine for T {
             inflight: inflight.map(|sealed| rows::unseal_json(Table::Inflight.name(), &key, &sealed)).transpose(),
             frames,
         })
+    }
+
+    fn bytes(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64> {
+        Tables::bytes(self, session, from, max_bytes)
     }
 
     fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {

@@ -123,7 +123,8 @@ fn split_frame_joins_with_its_blob() {
     let (named, reference, body) = split(&whole);
     assert_eq!((reference.hash, reference.len), (Hash::of(&whole[HEADER..]), (whole.len() - HEADER) as u64));
     assert_eq!((named.len(), Reference::in_frame(&named), body), (HEADER + 24, Some(reference), &whole[HEADER..]));
-    assert_eq!(join(&named, body), whole);
+    assert_eq!(join([&named[..HEADER], body].concat()), whole);
+    assert_eq!([&named, &whole].map(|row| frame_bytes(row)), [whole.len() as u64; 2]);
     assert_eq!(Reference::in_frame(&whole), None);
     let alone = decode(&named).unwrap_err().to_string();
     assert_eq!(alone, format!("corrupt frame: its body is in the blob {}, which was not fetched", reference.hash));

@@ -7,7 +7,7 @@ use subtend_session::index::{Head, Inflight, Row};
 
 use super::Journal;
 use crate::compact;
-use crate::engine::{StoredFrame, bytes_of};
+use crate::engine::StoredFrame;
 use crate::error::ReadError;
 use crate::frame::Stored;
 use crate::read::{
@@ -161,7 +161,11 @@ impl Journal {
     /// Returns the encoded bytes of a session's frames.
     pub fn bytes_of(&self, session: SessionId) -> Result<u64, ReadError> {
         let engine = self.shared().engine()?;
+        if engine.wants_bytes() {
+            return Ok(engine.bytes(session, Seq(1), u64::MAX)?);
+        }
         let mut bytes = 0_u64;
+        // Of a host's store, which sends encoded frames.
         for (_, _, frame) in engine.range(session, Seq(1), END, u64::MAX)?.frames {
             if let Some(StoredFrame::Bytes(frame)) = frame {
                 bytes = bytes.saturating_add(frame.len() as u64);
@@ -171,10 +175,9 @@ impl Journal {
     }
 
     /// Returns the encoded bytes of a session's frames that begin with record `from`, up to the first frame with which
-    /// they are at least `max_bytes`.
+    /// they are at least `max_bytes`. Reads no large frame, since this is how readers find out that a session is large.
     pub fn bytes_from(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64, ReadError> {
-        let frames = self.shared().engine()?.range(session, from, END, max_bytes)?.frames;
-        Ok(bytes_of(&frames))
+        Ok(self.shared().engine()?.bytes(session, from, max_bytes)?)
     }
 
     /// Returns the session's row of the boot scan; `None` without a run in flight.

@@ -74,6 +74,28 @@ async fn body_above_the_limit_is_read_back_like_any_other(kind: Kind) {
     assert_eq!(problems(&journal), Vec::<String>::new());
 }
 
+/// Sizes are read to find out which sessions are large, by many requests at once: none of them reads a file. The control:
+/// the sizes are those of the frames with their files.
+async fn size_of_a_session_is_read_without_its_blobs(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let writers = stored(kind, dir.path());
+    let (small, large) = sizes(kind);
+    let journal = kind.open(dir.path());
+    let sizes_of = |session| {
+        let from = |seq, most| journal.bytes_from(session, Seq(seq), most).unwrap();
+        [journal.bytes_of(session).unwrap(), from(1, u64::MAX), from(5, u64::MAX), from(1, small as u64)]
+    };
+    let before = writers.each_ref().map(|writer| sizes_of(writer.id));
+    for path in blobs(dir.path()) {
+        std::fs::remove_file(path).unwrap();
+    }
+    assert_eq!(writers.each_ref().map(|writer| sizes_of(writer.id)), before);
+    for (writer, [all, from_first, last, at_least_small]) in writers.iter().zip(before) {
+        assert!(all == from_first && last > large as u64 && at_least_small < all, "{before:?}");
+        assert!(all > (small + large) as u64 && at_least_small >= small as u64, "{}: {before:?}", writer.id);
+    }
+}
+
 async fn missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
     for (harm, why) in [("remove", "is missing"), ("cut", "bytes instead of"), ("flip", "does not match its hash")] {
         let dir = tempfile::tempdir().unwrap();
@@ -258,6 +280,7 @@ async fn body_above_the_limit_is_refused_without_a_directory(kind: Kind) {
 
 for_each_engine!(
     body_above_the_limit_is_read_back_like_any_other,
+    size_of_a_session_is_read_without_its_blobs,
     missing_or_damaged_blob_is_damage_to_its_session_alone,
     blob_exists_before_the_row_that_names_it,
     bodies_that_sessions_share_may_be_large_too,

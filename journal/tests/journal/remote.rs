@@ -47,6 +47,11 @@ async fn h1_remote_reads_equal_those_of_the_engine() {
             // The memory engine keeps no bytes: these are encoded for the transfer only.
             if engine != "memory" {
                 assert_eq!(other.bytes_of(id).unwrap(), host.bytes_of(id).unwrap(), "{engine}: {id}");
+                // The host adds up lengths, and the other journal reads the frames.
+                for (from, most) in [(1, u64::MAX), (2, u64::MAX), (1, 1), (4, 900), (1_000, 1)] {
+                    let bytes = |journal: &Journal| journal.bytes_from(id, Seq(from), most).unwrap();
+                    assert_eq!(bytes(&other), bytes(&host), "{engine}: {id}, {from}, {most}");
+                }
             }
         }
         let report = other.verify(&mut |_| {}).unwrap();
