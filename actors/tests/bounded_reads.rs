@@ -131,10 +131,9 @@ async fn tools_of_a_sender_are_read_once() {
                 of_model.lock().unwrap().push(faults.read_bytes());
                 let to = &sender["sender ".len()..];
                 match at {
-                    0..ROUNDS => Answer {
-                        reasoning: Some("r".repeat(1 << 20).into()),
-                        ..calls([("lookup", json!({}))])
-                    },
+                    0..ROUNDS => {
+                        Answer { reasoning: Some("r".repeat(1 << 20).into()), ..calls([("lookup", json!({}))]) }
+                    }
                     ROUNDS => calls([tell(to)]),
                     6 => calls((0..32).map(|_| tell(to))),
                     _ => text(results(&request).last().unwrap()),

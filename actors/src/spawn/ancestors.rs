@@ -104,8 +104,7 @@ impl Agents {
         let last = self.journal.head(session)?.ok_or_else(missing)?.last_seq;
         let cache = || self.offers.listed_tools.lock().unwrap_or_else(PoisonError::into_inner);
         let known = cache().get(&session).map(Arc::clone);
-        let (mut tools, mut next) =
-            known.map_or((created_with, Seq(2)), |known| (known.tools.clone(), known.next));
+        let (mut tools, mut next) = known.map_or((created_with, Seq(2)), |known| (known.tools.clone(), known.next));
         if next <= last {
             history::walk(&self.journal.without_bodies(), session, &mut next, |stored| {
                 if let Record::InputAccepted(input) = &stored.record

@@ -14,7 +14,7 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use super::agents::Agents;
-use super::caches::BoundedCache;
+use super::caches::{BoundedCache, size_of_names};
 use super::environment_memory::EnvironmentMemory;
 use crate::values::environment_key::EnvironmentKey;
 
@@ -285,7 +285,7 @@ impl Environments {
             return Some(key);
         }
         let key = Arc::new(known.or_else(|| self.read_key(root))?);
-        lock_of(&self.keys).insert(root, &key, key.bytes());
+        lock_of(&self.keys).insert(root, &key, bytes_of(&key));
         Some(key)
     }
 
@@ -374,6 +374,12 @@ impl Loaded {
             self.recent.pop_front();
         }
     }
+}
+
+/// Returns the bytes of the texts of a key.
+fn bytes_of(key: &EnvironmentKey) -> usize {
+    let texts = key.workspace.len().saturating_add(key.model.as_ref().map_or(0, |model| model.len()));
+    texts.saturating_add(size_of_names(&key.servers))
 }
 
 /// Removes the names of environments that no longer exist, and all if there are still `most`.

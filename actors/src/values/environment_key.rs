@@ -1,8 +1,6 @@
 use subtend_session::ids::Text;
 use subtend_session::record::SessionCreated;
 
-use crate::spawn::caches::size_of_names;
-
 /// The parts of a root's first record that determine its environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -27,11 +25,5 @@ impl EnvironmentKey {
             servers: root.servers.clone(),
             imported: root.imported.is_some(),
         }
-    }
-
-    /// Returns the bytes of its texts.
-    pub(crate) fn bytes(&self) -> usize {
-        let texts = self.workspace.len().saturating_add(self.model.as_ref().map_or(0, |model| model.len()));
-        texts.saturating_add(size_of_names(&self.servers))
     }
 }
