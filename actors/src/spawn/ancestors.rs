@@ -13,7 +13,7 @@ use subtend_session::state::State;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::{ListedTools, size_of_names};
 use crate::spawn::tool_set::lists_all;
-use crate::views::history;
+use crate::values::paging;
 
 /// Maximum length of a chain of ancestors: a damaged store may hold a cycle. An import takes 1,000 levels above a session.
 const MAX_CHAIN: usize = 1_001;
@@ -98,27 +98,36 @@ impl Agents {
     /// once, because many calls of an answer may ask for the same session.
     pub(crate) fn tools_of(&self, session: SessionId) -> Result<Option<Vec<Text>>, ReadError> {
         let missing = || ReadError::NoSuchSession(session);
-        let Record::SessionCreated(created) = self.journal.first_record(session)?.record else { return Err(missing()) };
-        // Only a call that names tools changes the list, and its child has one from the start.
-        let Some(created_with) = created.tools else { return Ok(None) };
-        let last = self.journal.head(session)?.ok_or_else(missing)?.last_seq;
         let cache = || self.offers.listed_tools.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = cache().get(&session).map(Arc::clone);
-        let (mut tools, mut next) = known.map_or((created_with, Seq(2)), |known| (known.tools.clone(), known.next));
-        if next <= last {
-            history::walk(&self.journal.without_bodies(), session, &mut next, |stored| {
-                if let Record::InputAccepted(input) = &stored.record
-                    && !input.is_from_relative()
-                    && let Some(changed) = &input.tools
-                {
-                    tools.clone_from(changed);
-                }
-                None::<()>
-            })?;
-            let listed = ListedTools { tools: tools.clone(), next };
-            cache().insert(session, &Arc::new(listed), size_of_names(&tools));
+        let known = cache().get(&session).map(|known| ListedTools::clone(known));
+        let mut listed = if let Some(known) = known {
+            known
+        } else {
+            let Record::SessionCreated(created) = self.journal.first_record(session)?.record else {
+                return Err(missing());
+            };
+            ListedTools { tools: created.tools, next: Seq(2) }
+        };
+        let last = self.journal.head(session)?.ok_or_else(missing)?.last_seq;
+        if listed.next <= last {
+            // Only a call that names tools changes the list, and its child has one from the start.
+            if let Some(tools) = &mut listed.tools {
+                paging::walk(&self.journal.without_bodies(), session, &mut listed.next, |stored| {
+                    if let Record::InputAccepted(input) = &stored.record
+                        && !input.is_from_relative()
+                        && let Some(changed) = &input.tools
+                    {
+                        tools.clone_from(changed);
+                    }
+                    None::<()>
+                })?;
+            } else {
+                listed.next = Seq(u64::MAX);
+            }
+            let bytes = listed.tools.as_deref().map_or(0, size_of_names);
+            cache().insert(session, &Arc::new(listed.clone()), bytes);
         }
-        Ok(Some(tools))
+        Ok(listed.tools)
     }
 
     /// Returns what `child` of `parent` may do at most now.

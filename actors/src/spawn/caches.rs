@@ -131,9 +131,10 @@ pub(crate) struct ToolSets {
     all: Arc<CachedBytes>,
 }
 
-/// The list of tools of a session, up to the record before `next`.
+/// The list of tools of a session, up to the record before `next`. `None` for all tools.
+#[derive(Clone)]
 pub(crate) struct ListedTools {
-    pub(crate) tools: Vec<Text>,
+    pub(crate) tools: Option<Vec<Text>>,
     pub(crate) next: Seq,
 }
 

@@ -98,8 +98,8 @@ fn added(present: usize, args: &EditArgs) -> usize {
 }
 
 fn changed_meanwhile(path: &str) -> ToolError {
-    let why = format!("`{path}` was just changed by another program: read it again, then edit");
-    ToolError { retryable: true, ..ToolError::refused(why) }
+    let changed = ToolError::refused(format!("`{path}` was just changed by another program: read it again, then edit"));
+    ToolError { retryable: true, ..changed }
 }
 
 /// Returns the size of the file after `found` replacements. The caller checks it before it allocates memory.
