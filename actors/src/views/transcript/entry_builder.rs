@@ -23,7 +23,7 @@ const NEWEST_BYTES: u64 = 32 << 20;
 /// Builds the entries of one page from all records of a session, of which it keeps only the texts of the page.
 #[derive(Default)]
 pub(super) struct EntryBuilder {
-    page: Page,
+    page: WantedEntries,
     entries: VecDeque<ShownEntry>,
     /// Number of entries that were dropped, because newer ones were wanted.
     dropped: usize,
@@ -49,7 +49,7 @@ pub(super) struct EntryBuilder {
 
 /// The entries that are wanted.
 #[derive(Default)]
-struct Page {
+struct WantedEntries {
     /// Only entries that begin after this record.
     after: Seq,
     /// Maximum number of entries; those of the last record are complete.
@@ -66,7 +66,7 @@ struct Page {
 
 impl EntryBuilder {
     pub(super) fn new(TranscriptReading { after, limit, newest, .. }: TranscriptReading) -> Self {
-        Self { page: Page { after, limit, newest, ..Page::default() }, ..Self::default() }
+        Self { page: WantedEntries { after, limit, newest, ..WantedEntries::default() }, ..Self::default() }
     }
 
     /// Returns the entries, the number of those that were dropped before them, and the record after which the next page begins.
