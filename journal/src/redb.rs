@@ -264,7 +264,7 @@ fn visit_frames(
     txn: &ReadTransaction,
     session: SessionId,
     (from, last): (Seq, Seq),
-    visit: &mut dyn FnMut(Seq, Lsn, Option<&[u8]>) -> bool,
+    mut visit: impl FnMut(Seq, Lsn, Option<&[u8]>) -> bool,
 ) -> Result<()> {
     let (Some(ev), Some(log)) = (table_in(txn, EV_TABLE)?, table_in(txn, LOG)?) else { return Ok(()) };
     let positions = |first, last| {
@@ -394,7 +394,7 @@ impl Tables for Redb {
         catch_panics("read", || {
             let txn = self.db.begin_read().map_err(store("begin to read"))?;
             let mut bytes = 0_u64;
-            visit_frames(&txn, session, (from, Seq(u64::MAX)), &mut |_, _, row| {
+            visit_frames(&txn, session, (from, Seq(u64::MAX)), |_, _, row| {
                 bytes = bytes.saturating_add(row.map_or(0, codec::frame_bytes));
                 bytes < max_bytes
             })?;
@@ -409,7 +409,7 @@ impl Tables for Redb {
             let (head, inflight) = (session_row(&txn, HEAD, session)?, session_row(&txn, INFLIGHT, session)?);
             let (mut frames, mut bytes) = (Vec::new(), 0_u64);
             let last = from.max(Seq(until.0.saturating_sub(1)));
-            visit_frames(&txn, session, (from, last), &mut |seq, lsn, row| {
+            visit_frames(&txn, session, (from, last), |seq, lsn, row| {
                 bytes = bytes.saturating_add(row.map_or(0, |row| row.len() as u64));
                 frames.push((seq, lsn, row.map(|row| StoredFrame::Bytes(row.to_vec()))));
                 bytes < max_bytes

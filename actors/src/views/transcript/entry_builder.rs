@@ -254,8 +254,8 @@ impl EntryBuilder {
         if let Some(other) = &input.agent_override {
             self.agent = Some(other.agent.clone());
         }
-        let (from, relative, text) = (input.from.clone(), input.is_from_relative(), input.text.clone());
-        self.push(Entry::Input { id, seq, from, relative, run, text, at_ms });
+        let relative = input.is_from_relative();
+        self.push(Entry::Input { id, seq, from: input.from, relative, run, text: input.text, at_ms });
     }
 
     /// Adds the task of a child's run that ended before it started, since later runs see this task.

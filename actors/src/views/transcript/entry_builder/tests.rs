@@ -333,10 +333,11 @@ fn texts_of_other_pages_are_not_kept() {
     assert_eq!(bytes(newest), (32, 8, None));
     // Neither do entries that are not on the page keep theirs.
     let all = many();
-    let (mut builder, is_kept) = (EntryBuilder::new(page(10, Some(3))), |stored: &Stored| match &stored.record {
-        Record::TurnAnswered(answered) => std::sync::Arc::strong_count(answered.text.as_ref().expect("a text")) > 1,
-        _ => false,
-    });
+    let is_kept = |stored: &Stored| {
+        let Record::TurnAnswered(answered) = &stored.record else { return false };
+        std::sync::Arc::strong_count(answered.text.as_ref().expect("a text")) > 1
+    };
+    let mut builder = EntryBuilder::new(page(10, Some(3)));
     all.iter().for_each(|stored| builder.add(stored));
     let kept = all.iter().filter(|stored| is_kept(stored)).map(|stored| stored.seq.0).collect::<Vec<_>>();
     assert_eq!(kept, [11, 12, 13]);
