@@ -16,7 +16,7 @@ use subtend_tools::message;
 use super::end::OwnedEnd;
 use super::entry::{CallOutcome, NestedTranscript, ShownEntry};
 use super::minion::MinionRuns;
-use super::session_reading::{SessionReading, bytes_of, fold};
+use super::session_reading::{SessionReading, fold};
 use super::{ACTIONS, Branch, Header, MAX_NESTED_LEVELS, Transcript, TranscriptError, TranscriptReading, each, head};
 use crate::views::history::History;
 
@@ -24,9 +24,8 @@ use crate::views::history::History;
 const ENDS_PAGE: u64 = 64;
 /// Maximum number of records of other sessions that one reading decodes.
 const MAX_OTHER_RECORDS: u64 = 100_000;
-/// Number of bytes that count as one of these records, of what is read, and of ends: several owners may repeat the text of
-/// one child.
-const BYTES_AS_RECORD: u64 = 1_000;
+/// Maximum encoded bytes of these records, and of ends: several owners may repeat the text of one child.
+const MAX_OTHER_BYTES: u64 = 24 << 20;
 /// Number of sessions that are remembered for one name: the sender and two others, which make it ambiguous.
 const MAX_NAMED: usize = 3;
 
@@ -42,14 +41,15 @@ pub(super) struct TranscriptReader<'a> {
     ends: BTreeSet<(SessionId, SessionId)>,
     /// The children of a session by short name and by id.
     names: BTreeMap<SessionId, BTreeMap<Text, Vec<SessionId>>>,
-    /// Number of records of other sessions that may still be decoded.
+    /// Number of records of other sessions that may still be decoded, and of their bytes.
     left: u64,
+    left_bytes: u64,
 }
 
 impl<'a> TranscriptReader<'a> {
     pub(super) fn new(journal: &'a Journal) -> Self {
         let (nested, systems, minions, ends, names) = Default::default();
-        Self { journal, nested, systems, minions, ends, names, left: MAX_OTHER_RECORDS }
+        Self { journal, nested, systems, minions, ends, names, left: MAX_OTHER_RECORDS, left_bytes: MAX_OTHER_BYTES }
     }
 
     /// Reads a session. `task` comes from the call that started it.
@@ -64,9 +64,6 @@ impl<'a> TranscriptReader<'a> {
         let read = SessionReading::read(self.journal, id, last, how)?;
         if let Some(at) = how.at {
             head = read.head(self.journal, id).ok_or(TranscriptError::NoReplay { session: id, at })?;
-        }
-        if self.nested.contains(&id) {
-            self.spend_bytes(read.records, read.bytes);
         }
         let SessionReading { history, created, summary, builder, last_seq, is_compacted, .. } = read;
         let created = created.as_deref();
@@ -133,20 +130,21 @@ impl<'a> TranscriptReader<'a> {
 
     /// Reads the records of `child` before `until` backwards, since an end is among the last records of its run.
     fn find_ends(&mut self, child: SessionId, mut until: Seq, mut wanted: BTreeMap<RunNo, &mut OwnedEnd>) {
-        while until > Seq(1) && !wanted.is_empty() && self.left > 0 {
-            let page = self.journal.records_before(child, until, ENDS_PAGE).or_else(|_| self.journal.salvage(child));
+        while until > Seq(1) && !wanted.is_empty() && self.left > 0 && self.left_bytes > 0 {
+            let page = self.journal.page_before(child, until, ENDS_PAGE, self.left_bytes);
+            let page = page.or_else(|_| self.journal.salvage(child).map(|all| (all, self.left_bytes)));
             // For an unreadable child the text names the command that shows the reason.
-            let Ok(page) = page else { return };
+            let Ok((page, bytes)) = page else { return };
             for stored in &page {
                 if let Record::RunEnded(ended) = &stored.record
                     && let Some(end) = wanted.remove(&ended.run)
                 {
                     end.complete(ended);
-                    self.left = self.left.saturating_sub(end.text.len() as u64 / BYTES_AS_RECORD);
+                    self.left_bytes = self.left_bytes.saturating_sub(end.text.len() as u64);
                 }
             }
             self.left = self.left.saturating_sub(page.len() as u64);
-            self.spend_bytes(page.len() as u64, page.iter().map(bytes_of).fold(0, u64::saturating_add));
+            self.left_bytes = self.left_bytes.saturating_sub(bytes);
             until = page.first().map_or(Seq(1), |first| first.seq.min(Seq(until.0.saturating_sub(1))));
         }
     }
@@ -208,7 +206,9 @@ impl<'a> TranscriptReader<'a> {
             let left_out = |why| NestedTranscript::Unreadable(format!("left out: {why}; read session {child} itself"));
             call.nested = Some(match below {
                 None => left_out("it is nested too deep"),
-                Some(_) if !self.spend(head.last_seq) => left_out("the transcript has too many records of children"),
+                Some(_) if !self.spend(child, head.last_seq) => {
+                    left_out("the transcript has too many records of children")
+                }
                 nests => {
                     let whole = TranscriptReading { nests, ..TranscriptReading::default() };
                     let task = history.tasks.get(&child).filter(|task| tasks.insert(task.as_ptr()));
@@ -227,35 +227,30 @@ impl<'a> TranscriptReader<'a> {
         let calls = calls.filter(|call| *call.tool == *minion::NAME);
         for (child, calls) in by_child(calls.filter_map(|call| Some((call.child?, call)))) {
             let Some(head) = self.opt_head(child) else { continue };
-            if !self.minions.insert(child) || !self.spend(head.last_seq) {
+            if !self.minions.insert(child) || !self.spend(child, head.last_seq) {
                 continue;
             }
-            let (mut runs, mut records, mut bytes) = (MinionRuns::new(id, head.short), 0_u64, 0_u64);
-            let add = |stored: &Stored| {
-                runs.add(&stored.record);
-                (records, bytes) = (records.saturating_add(1), bytes.saturating_add(bytes_of(stored)));
-            };
+            let mut runs = MinionRuns::new(id, head.short);
+            let add = |stored: &Stored| runs.add(&stored.record);
             if each(&self.journal.without_bodies(), child, head.last_seq, add).is_err() {
                 continue;
             }
-            self.spend_bytes(records, bytes);
             for call in calls {
                 call.minion = runs.by_call.remove(&call.call);
             }
         }
     }
 
-    /// Takes the records of a session, whose last one is `last`, from those that are left; returns whether they suffice.
-    fn spend(&mut self, last: Seq) -> bool {
-        let left = self.left.checked_sub(last.0);
-        self.left = left.unwrap_or(self.left);
-        left.is_some()
-    }
-
-    /// Takes the bytes of records from those that are left, as far as they exceed the records themselves.
-    fn spend_bytes(&mut self, records: u64, bytes: u64) {
-        let counted = bytes / BYTES_AS_RECORD;
-        self.left = self.left.saturating_sub(counted.saturating_sub(records));
+    /// Takes the records of a session, whose last one is `last`, and their bytes from those that are left; returns whether they
+    /// suffice. Measured before they are read: one session may have more than all may.
+    fn spend(&mut self, session: SessionId, last: Seq) -> bool {
+        // A session that cannot be measured cannot be read.
+        let bytes = self.journal.bytes_from(session, Seq(1), self.left_bytes.saturating_add(1)).unwrap_or_default();
+        let (Some(left), Some(left_bytes)) = (self.left.checked_sub(last.0), self.left_bytes.checked_sub(bytes)) else {
+            return false;
+        };
+        (self.left, self.left_bytes) = (left, left_bytes);
+        true
     }
 
     /// Marks the entries that a compaction hides. Returns whether it hides any. Records that cannot be folded hide nothing.

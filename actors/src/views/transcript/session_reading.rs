@@ -18,9 +18,6 @@ pub(super) struct SessionReading {
     pub(super) created: Option<Box<SessionCreated>>,
     pub(super) summary: Option<Text>,
     pub(super) builder: EntryBuilder,
-    /// Number of records and of their bytes.
-    pub(super) records: u64,
-    pub(super) bytes: u64,
     /// True if messages were compacted.
     pub(super) is_compacted: bool,
     pub(super) last_seq: Seq,
@@ -46,8 +43,6 @@ impl SessionReading {
     fn add(&mut self, stored: &Stored) {
         self.history.add(stored);
         self.builder.add(stored);
-        self.records = self.records.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(bytes_of(stored));
         (self.last_seq, self.epoch, self.last_ms) = (stored.seq, stored.epoch, stored.at_ms);
         if let Record::SessionCreated(created) = &stored.record {
             self.created.get_or_insert_with(|| created.clone());
@@ -63,11 +58,6 @@ impl SessionReading {
         let state = fold(journal, session, self.last_seq)?;
         Some(index::head(&state, self.epoch, self.history.created_ms?, self.last_ms))
     }
-}
-
-/// Returns the bytes of a record in memory.
-pub(super) fn bytes_of(stored: &Stored) -> u64 {
-    stored.record.heap_bytes().saturating_add(stored.record.body_bytes())
 }
 
 /// Folds the records of a session up to `last`; `None` if they cannot be read or folded.
