@@ -9,6 +9,7 @@ use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{self, Stamp};
 use subtend_session::place::Place;
 use subtend_session::record::Record;
+use subtend_tools::threads::spawn_with_memory;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
@@ -52,7 +53,7 @@ impl Log {
         if Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
             return read();
         }
-        match tokio::task::spawn_blocking(read).await {
+        match spawn_with_memory(read).await {
             Ok(read) => read,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

@@ -24,6 +24,7 @@ use super::process_memory::{FILES, WALKS, run_with_contents};
 use crate::checkpoint::Checkpoints;
 use crate::path::resource;
 use crate::schema;
+use crate::threads::spawn_with_memory;
 use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use crate::workspace::Workspace;
 use crate::workspace::names::{OpenNamedError, OtherNames};
@@ -210,11 +211,12 @@ impl<B: Builtin> Tool for FileTool<B> {
                 tokio::task::yield_now().await;
                 return done;
             }
-            let work = tokio::task::spawn_blocking(move || {
+            let work = move || {
                 let _held = (permit, reserved);
                 job.check_cancelled()?;
                 B::run(args, &path, &mut job)
-            });
+            };
+            let work = if B::WALK_BYTES > 0 { spawn_with_memory(work) } else { tokio::task::spawn_blocking(work) };
             match work.await {
                 Ok(result) => result,
                 Err(failed) => match failed.try_into_panic() {
