@@ -9,8 +9,9 @@ use crate::unseen::changes_direction;
 pub const MAX_NAME: usize = 512;
 /// Maximum number of tools that a list names: those of 64 MCP servers with 256 tools each, and of subtend.
 const MAX_TOOLS: usize = 1 << 15;
-/// Maximum number of model servers of a session. A host keeps those of roots in memory.
+/// Maximum number of model servers of a session, and of their bytes. A host keeps those of roots in memory.
 const MAX_SERVERS: usize = 256;
+const MAX_SERVER_BYTES: usize = 8 << 10;
 /// Maximum bytes of a title, a label, a model or a path.
 const MAX_LINE: usize = 4 << 10;
 
@@ -24,6 +25,10 @@ impl SessionCreated {
         self.title.iter().try_for_each(|title| check_line("title", title))?;
         if self.servers.len() > MAX_SERVERS {
             return Err(format!("{} servers are listed, the limit is {MAX_SERVERS}", self.servers.len()));
+        }
+        let bytes: usize = self.servers.iter().map(|server| server.len()).sum();
+        if bytes > MAX_SERVER_BYTES {
+            return Err(format!("the servers have {bytes} bytes together, the limit is {MAX_SERVER_BYTES}"));
         }
         self.servers.iter().try_for_each(|server| check_line("server", server))?;
         self.dialects.iter().try_for_each(|dialect| check_name("dialect", dialect))?;

@@ -99,8 +99,9 @@ fn sec7_names_of_an_export_are_validated_field_by_field() {
         ("child_spawned", "agent", "team/../../evil", "is a path, not a name"),
         ("child_spawned", "label", escape, "the label"),
     ];
-    let attacks_by_number: [(&str, &str, Value, &str); 6] = [
+    let attacks_by_number: [(&str, &str, Value, &str); 7] = [
         ("session_created", "servers", json!(vec!["http://a"; 257]), "257 servers are listed, the limit is 256"),
+        ("session_created", "servers", json!(vec!["a".repeat(4_096); 3]), "the servers have 12288 bytes together"),
         ("input_accepted", "tools", json!(["read", ""]), "the tool \"\" is not a valid name"),
         ("input_accepted", "tools", json!(vec!["read"; 32_769]), "32769 tools are listed, the limit is 32768"),
         ("child_spawned", "depth", json!(4_000_000_000_u32), "the depth 4000000000 is above the limit"),
