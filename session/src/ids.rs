@@ -66,10 +66,21 @@ impl SessionId {
     }
 }
 
-/// The short name of a session, unique among its siblings.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+/// The short name of a session, unique among its siblings: the end of its id.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Short(pub Text);
+
+impl<'de> Deserialize<'de> for Short {
+    /// Refuses a text with other characters than a short name has. Commands print short names as they are.
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = Text::deserialize(from)?;
+        if text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Ok(Self(text));
+        }
+        Err(serde::de::Error::custom(format!("the short name {text:?} has other characters than letters and digits")))
+    }
+}
 
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
