@@ -118,15 +118,20 @@ impl Blobs {
         let Reference { hash, len } = reference;
         let (_, file) = self.location(hash);
         let read = || {
-            let mut file = File::open(&file)?;
-            let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+            // Checked before it is opened and read: a pipe would block, and a large file would fill the memory.
+            let found = fs::symlink_metadata(&file)?;
+            if !found.is_file() || found.len() != len {
+                return Ok(Err(found.len()));
+            }
+            let bytes = usize::try_from(len).unwrap_or(usize::MAX);
             let mut out = Vec::new();
             out.try_reserve_exact(head.len().saturating_add(bytes))?;
             out.extend_from_slice(head);
-            file.read_to_end(&mut out).map(|_| out)
+            File::open(&file)?.take(len).read_to_end(&mut out).map(|_| Ok(out))
         };
         let whole = match self.with_handle(read) {
-            Ok(whole) => whole,
+            Ok(Ok(whole)) => whole,
+            Ok(Err(bytes)) => return Err(format!("the blob {hash} has {bytes} bytes instead of {len}")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(format!("the blob {hash} is missing")),
             Err(error) => return Err(format!("the blob {hash} cannot be read: {error}")),
         };
