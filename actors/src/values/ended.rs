@@ -28,8 +28,9 @@ impl Ended {
         };
         let found = paging::walk(&journal.without_bodies(), session, &mut Seq(1), find)?;
         let Some((seq, ended)) = found else { return Ok(None) };
-        // The record's text may be truncated; the fold of the records up to it has the whole text.
-        let is_whole = ended.text.as_ref().map_or(0, |text| text.len() as u64) >= ended.len;
+        // The record's text may be truncated, or have a note for the owner; the fold of the records up to it has the whole text.
+        let has_note = ended.outcome != Outcome::Completed || ended.returned.is_some();
+        let is_whole = !has_note && ended.text.as_ref().map_or(0, |text| text.len() as u64) >= ended.len;
         let folded = if is_whole { None } else { paging::fold_to(journal, session, seq)?.ok() };
         let whole = folded.and_then(|state| state.last).and_then(|last| last.text);
         let mut usage = ended.usage_self;
