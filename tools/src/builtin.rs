@@ -21,7 +21,7 @@ mod ignores;
 mod level;
 mod line_matcher;
 mod process;
-mod process_memory;
+pub(crate) mod process_memory;
 mod replace;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 //! guarded processes or over HTTP, and are shared by all its sessions. If a server has ended, a call fails. The next call restarts the
 //! server, within a budget. Tool descriptions of a server are untrusted data: bounded, escaped, and compared with earlier descriptions.
 
+mod argument_memory;
 mod checker;
 mod client;
 mod config;

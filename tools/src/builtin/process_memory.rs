@@ -1,5 +1,5 @@
-//! One budget of memory for all calls of file tools in the process. The permits of a tool belong to one registry, but a host has a registry
-//! for each workspace, and their calls use the same memory.
+//! One budget of memory for all calls of file tools in the process, and one for those of MCP tools. The permits of a tool belong to one
+//! registry, but a host has a registry for each workspace, and their calls use the same memory.
 //!
 //! A call reserves the most that it can take, once and before it takes any of it. So calls wait for others, and never for each other.
 
@@ -14,6 +14,9 @@ const UNIT: usize = 64 << 10;
 const MAX_WALKS: u32 = 384 << 4;
 /// Maximum bytes of all files that are replaced. Walks take none of it, so that writes do not wait for them.
 const MAX_FILES: u32 = 80 << 4;
+/// Maximum bytes of the large arguments of all running calls of MCP tools.
+#[cfg(feature = "mcp")]
+const MAX_ARGUMENTS: u32 = 128 << 4;
 /// Bytes of contents from which on a call has a thread of its own.
 const OWN_THREAD_BYTES: usize = 1 << 20;
 
@@ -21,8 +24,11 @@ const OWN_THREAD_BYTES: usize = 1 << 20;
 pub(super) static WALKS: MemoryBudget = MemoryBudget::new(MAX_WALKS);
 /// Memory of the contents of files that calls replace.
 pub(super) static FILES: MemoryBudget = MemoryBudget::new(MAX_FILES);
+/// Memory of the arguments of running calls of MCP tools.
+#[cfg(feature = "mcp")]
+pub(crate) static ARGUMENTS: MemoryBudget = MemoryBudget::new(MAX_ARGUMENTS);
 
-pub(super) struct MemoryBudget {
+pub(crate) struct MemoryBudget {
     permits: Semaphore,
     max: u32,
 }
@@ -36,7 +42,7 @@ impl MemoryBudget {
     ///
     /// # Errors
     /// If the call is cancelled meanwhile.
-    pub(super) async fn reserve(
+    pub(crate) async fn reserve(
         &self,
         bytes: usize,
         cancel: &CancellationToken,

@@ -14,6 +14,7 @@ use rmcp::service::{
     serve_client_with_lifecycle,
 };
 use rmcp::{ClientCacheConfig, ErrorData, RoleClient};
+use subtend_session::values::parse_recorded;
 
 use super::client::Client;
 use super::config::{ServerConfig, ServerTransport};
@@ -218,9 +219,13 @@ impl ServerConnection {
         arguments: JsonObject,
         (open, progress): (&ServerCall, &Progress),
     ) -> Result<CallToolResult, CallFailure> {
-        let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        // Another round needs the arguments again. Until then they are text, because the tree takes many times as much.
+        let failed = |error: serde_json::Error| CallFailure::Refused(error.to_string().into());
+        let text = serde_json::to_string(&arguments).map_err(failed)?;
+        let with = |arguments: JsonObject| CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let mut params = with(arguments);
         for _ in 0..MAX_ROUNDS {
-            let request = CallToolRequest::new(params.clone());
+            let request = CallToolRequest::new(params);
             let answer = self.request(ClientRequest::CallToolRequest(request), (open, progress)).await?;
             if let ServerResult::CallToolResult(result) = answer {
                 return Ok(result);
@@ -228,6 +233,7 @@ impl ServerConnection {
             let ServerResult::InputRequiredResult(input_required) = answer else {
                 return Err(CallFailure::Refused("it answered the call with another kind of result".into()));
             };
+            params = with(parse_recorded(&text).map_err(failed)?);
             params.input_responses = Some(self.answers(&input_required, open)?);
             params.request_state = input_required.request_state;
         }

@@ -273,8 +273,11 @@ impl StreamableHttpClient for CountedClient {
     ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let request = self.http.post(&*uri).header(CONTENT_TYPE, "application/json");
         let request = with_headers(request, (session.as_deref(), None), auth.as_deref(), headers);
-        let response = request.body(serde_json::to_vec(&message)?).send().await.map_err(HttpFault::Client)?;
-        answer::answer(response, &message, (session.is_some(), limits), &self.budget).await
+        let (posted, body) = (answer::PostedMessage::of(&message), serde_json::to_vec(&message)?);
+        // The arguments of a call take many times as much as their text, and the server may answer late.
+        drop(message);
+        let response = request.body(body).send().await.map_err(HttpFault::Client)?;
+        answer::answer(response, &posted, (session.is_some(), limits), &self.budget).await
     }
 
     async fn delete_session(

@@ -312,12 +312,12 @@ impl LiveServer {
         }
     }
 
-    /// Calls the tool that models call `name`, if the server still lists it and `check` permits the call.
+    /// Calls the tool that models call `name`, if the server still lists it and `check` permits the call. The invocation has no arguments.
     pub(super) async fn call(
         self: &Arc<Self>,
         name: &str,
-        call: &ToolInvocation,
-        check: &(dyn Fn(&SanitizedTool) -> Result<(), ToolError> + Send + Sync),
+        (call, mut args): (&ToolInvocation, Value),
+        check: &(dyn Fn(&SanitizedTool, &Value) -> Result<(), ToolError> + Send + Sync),
     ) -> Result<ToolOutput, ToolError> {
         let server = &self.config.name;
         let up = self.connection().await.map_err(|why| ToolError {
@@ -329,9 +329,8 @@ impl LiveServer {
             let message = format!("the MCP server `{server}` no longer has the tool `{name}`: use another one");
             return Err(ToolError::not_found(message));
         };
-        check(&tool)?;
+        check(&tool, &args)?;
         // The schema may have changed since the call was classified.
-        let mut args = call.args.clone();
         let answers = args.as_object_mut().and_then(|args| args.remove(ANSWERS));
         let answers = match &answers {
             Some(answers) => question::check_answers(&tool.names.action, &self.questions(name), answers)

@@ -9,6 +9,7 @@ use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 
+use super::argument_memory::QueuedArguments;
 use super::names::{ANSWERS, ToolName};
 use super::question;
 use super::sanitized_tool::SanitizedTool;
@@ -38,13 +39,13 @@ impl ServerTool {
     }
 
     /// Repeats the check of a call that was classified by a shortened name: rules for the full name may be stricter.
-    fn check_listed(&self, unlisted: &ToolName, call: &ToolInvocation) -> Result<(), ToolError> {
+    fn check_listed(&self, unlisted: &ToolName, args: &Value, call: &ToolInvocation) -> Result<(), ToolError> {
         if self.names == *unlisted {
             return Ok(());
         }
         // The other accesses do not depend on the name, so they were already checked.
         let granted = |access: &Access| call.approved || access.action != self.names.action;
-        Registry::default().check(self, &call.args, &call.authority, &granted)
+        Registry::default().check(self, args, &call.authority, &granted)
     }
 }
 
@@ -76,12 +77,16 @@ impl Tool for ServerTool {
         let (server, names) = (Arc::clone(&self.server), self.names.clone());
         let (own, progress) = (Arc::clone(&server), call.progress.clone());
         call.progress = Progress::to(move |line| progress.send(own.secrets().redact(&line).into_owned()));
+        let args = QueuedArguments::of(std::mem::take(&mut call.args));
         async move {
-            let check = |listed: &SanitizedTool| Self::new(listed.clone(), &server).check_listed(&names, &call);
+            let (args, _memory) = args.parse(&call.cancel).await?;
+            let check = |listed: &SanitizedTool, args: &Value| {
+                Self::new(listed.clone(), &server).check_listed(&names, args, &call)
+            };
             let called = tokio::select! {
                 biased;
                 () = call.cancel.cancelled() => Err(ToolError::cancelled()),
-                called = server.call(&names.name, &call, &check) => called,
+                called = server.call(&names.name, (&call, args), &check) => called,
             };
             // The result may contain tokens of the login, even tokens that were renewed during the call.
             let secrets = server.secrets();

@@ -222,3 +222,44 @@ async fn answer_and_progress_of_a_post_are_read() {
         }
     }
 }
+
+/// Attack: slow calls of several sessions, each with a tree of 48,000 objects, which takes a hundred times the bytes of its text. The
+/// controls: a small call does not wait, and a large one only until there is memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_arguments_of_calls_share_a_budget() {
+    let mut server = HttpServer::start(PostAnswer::Missing).await;
+    let scene = ServerScene::of(vec![server.config.clone()]).await;
+    let nested = (0..100).fold(json!({}), |inner, _| json!({"": inner}));
+    let large = json!({ "a": vec![nested; 480] });
+    let stop = CancellationToken::new();
+    let cancelled = || ToolInvocation { cancel: stop.clone(), ..scene.invocation(large.clone()) };
+    let first = async { tokio::join!(scene.call("call", large.clone()), scene.call("call", large.clone())) };
+    let others = async { tokio::join!(scene.run("call", cancelled()), scene.run("call", cancelled())) };
+    let controls = async {
+        let open = [server.posted.recv().await.unwrap(), server.posted.recv().await.unwrap()];
+        let small = async {
+            let id = server.posted.recv().await.unwrap();
+            server.stream.send(result(&id)).unwrap();
+        };
+        assert_eq!(text(tokio::join!(scene.call("call", json!({})), small).0), "done");
+        assert!(server.posted.try_recv().is_err(), "a large call did not wait");
+        stop.cancel();
+        open
+    };
+    let work = async { tokio::join!(others, controls) };
+    tokio::pin!(first);
+    let ((others, waiting), open) = tokio::select! {
+        biased;
+        _ = &mut first => panic!("no answer was sent"),
+        done = within_seconds(work) => done,
+    };
+    assert_eq!([others, waiting], [Err(ToolError::cancelled()), Err(ToolError::cancelled())]);
+    let later = async {
+        server.stream.send(result(&open[0])).unwrap();
+        let next = server.posted.recv().await.unwrap();
+        [next, open[1].clone()].iter().for_each(|id| server.stream.send(result(id)).unwrap());
+    };
+    let ((one, two), third, ()) =
+        within_seconds(async { tokio::join!(first, scene.call("call", large.clone()), later) }).await;
+    assert_eq!([one, two, third].map(text), ["done"; 3]);
+}

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 use rmcp::ErrorData;
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::WWWAuthenticateParams;
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, SseError, StreamableHttpPostResponse,
@@ -26,10 +26,33 @@ const JSON: &str = "application/json";
 /// Maximum bytes of an unusable body in an error.
 const MAX_PREVIEW: usize = 256;
 
+/// What a response depends on of the message that was posted.
+pub(super) struct PostedMessage {
+    /// The id of a request.
+    id: Option<RequestId>,
+    /// True if the library keeps the protocol version of the answer. It repeats the handshake when the server ends a session, and uses that
+    /// answer itself.
+    is_handshake: bool,
+    is_discovery: bool,
+}
+
+impl PostedMessage {
+    pub(super) fn of(message: &ClientJsonRpcMessage) -> Self {
+        let ClientJsonRpcMessage::Request(request) = message else {
+            return Self { id: None, is_handshake: false, is_discovery: false };
+        };
+        Self {
+            id: Some(request.id.clone()),
+            is_handshake: matches!(request.request, ClientRequest::InitializeRequest(_)),
+            is_discovery: matches!(request.request, ClientRequest::DiscoverRequest(_)),
+        }
+    }
+}
+
 /// Interprets the response to `message`. `is_in_session` is true if the message was posted within a session of the protocol.
 pub(super) async fn answer(
     response: Response,
-    message: &ClientJsonRpcMessage,
+    message: &PostedMessage,
     (is_in_session, limits): (bool, StreamableHttpResponseLimits),
     budget: &StreamBudget,
 ) -> Result<StreamableHttpPostResponse, HttpFault> {
@@ -47,7 +70,7 @@ pub(super) async fn answer(
         return refusal(response, message, is_in_session, limits).await;
     }
     // Only requests have an answer.
-    let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
+    let is_request = message.id.is_some();
     if !is_request && response.content_length() == Some(0) {
         return Ok(StreamableHttpPostResponse::Accepted);
     }
@@ -55,7 +78,7 @@ pub(super) async fn answer(
     // The library keeps each stream open, without a limit on their number. A server could cause messages without end, such as answers to pings.
     if is_request && is_of(response.headers(), EVENTS) {
         let events = events(response, budget, limits.max_sse_event_size)?;
-        let events = if is_handshake(message) { events.map(check_event).boxed() } else { events };
+        let events = if message.is_handshake { events.map(check_event).boxed() } else { events };
         return Ok(StreamableHttpPostResponse::Sse(events, session));
     }
     if is_of(response.headers(), JSON) {
@@ -100,7 +123,7 @@ fn challenge(response: &Response) -> Option<HttpFault> {
 /// Interprets a response with an error status. Its body may be an error of the protocol.
 async fn refusal(
     response: Response,
-    message: &ClientJsonRpcMessage,
+    message: &PostedMessage,
     is_in_session: bool,
     limits: StreamableHttpResponseLimits,
 ) -> Result<StreamableHttpPostResponse, HttpFault> {
@@ -126,15 +149,10 @@ async fn refusal(
     };
     let body = shorten(&body, limits.max_error_response_size);
     // A server with an older protocol refuses `server/discover` without an id, so this restores the id of the request.
-    if let ClientJsonRpcMessage::Request(request) = message
-        && matches!(request.request, ClientRequest::DiscoverRequest(_))
-        && status.is_client_error()
-        && !is_login
-        && !is_in_session
-    {
+    if message.is_discovery && status.is_client_error() && !is_login && !is_in_session {
         let refused = || format!("server/discover rejected with HTTP {status}: {body}");
         let error = error.map_or_else(|| ErrorData::invalid_request(refused(), None), |error| error.error);
-        let named = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
+        let named = ServerJsonRpcMessage::error(error, message.id.clone());
         return Ok(StreamableHttpPostResponse::Json(named, None));
     }
     match error {
@@ -149,29 +167,22 @@ async fn refusal(
 
 /// Returns the answer to `message`. The library ignores errors without an id and other messages, so that the call would wait for its time
 /// limit. An error without an id gets that of the request.
-fn answer_to(
-    message: &ClientJsonRpcMessage,
-    mut answered: ServerJsonRpcMessage,
-) -> Result<ServerJsonRpcMessage, HttpFault> {
-    let ClientJsonRpcMessage::Request(request) = message else { return Ok(answered) };
+fn answer_to(message: &PostedMessage, mut answered: ServerJsonRpcMessage) -> Result<ServerJsonRpcMessage, HttpFault> {
+    if message.id.is_none() {
+        return Ok(answered);
+    }
     match &mut answered {
         ServerJsonRpcMessage::Response(response) => {
-            if is_handshake(message) && !strip(&mut response.result) {
+            if message.is_handshake && !strip(&mut response.result) {
                 return Err(HttpFault::UnexpectedServerResponse(LONG_VERSION.into()));
             }
         }
-        ServerJsonRpcMessage::Error(error) => error.id = error.id.take().or_else(|| Some(request.id.clone())),
+        ServerJsonRpcMessage::Error(error) => error.id = error.id.take().or_else(|| message.id.clone()),
         ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => {
             return Err(HttpFault::UnexpectedServerResponse("its JSON is not an answer".into()));
         }
     }
     Ok(answered)
-}
-
-/// Returns whether the library keeps the protocol version of the answer. It repeats the handshake when the server ends a session, and uses
-/// that answer itself.
-fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
-    matches!(message, ClientJsonRpcMessage::Request(request) if matches!(request.request, ClientRequest::InitializeRequest(_)))
 }
 
 /// Refuses a handshake with a long protocol version.
@@ -222,7 +233,7 @@ mod tests {
 
     use futures_util::stream::iter;
     use reqwest::Body;
-    use rmcp::model::{ClientResult, EmptyResult, PingRequest, RequestId};
+    use rmcp::model::{ClientResult, EmptyResult, PingRequest};
     use serde_json::{Value, json};
     use subtend_session::values::MAX_VALUES;
 
@@ -231,8 +242,9 @@ mod tests {
 
     const LIFETIME: Duration = Duration::from_secs(10);
 
-    fn ping() -> ClientJsonRpcMessage {
-        ClientJsonRpcMessage::request(ClientRequest::PingRequest(PingRequest::default()), RequestId::Number(1))
+    fn ping() -> PostedMessage {
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        PostedMessage::of(&ClientJsonRpcMessage::request(ping, RequestId::Number(1)))
     }
 
     fn limits() -> StreamableHttpResponseLimits {
@@ -280,7 +292,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stream_that_answers_no_request_is_closed() {
         let pong = ClientJsonRpcMessage::response(ClientResult::EmptyResult(EmptyResult {}), RequestId::Number(1));
-        for (message, is_kept) in [(pong, false), (ping(), true)] {
+        for (message, is_kept) in [(PostedMessage::of(&pong), false), (ping(), true)] {
             let (response, _) = endless("data: x");
             let answered = answer(response, &message, (true, limits()), &StreamBudget::default()).await.unwrap();
             assert_eq!(matches!(answered, StreamableHttpPostResponse::Sse(..)), is_kept, "{answered:?}");
@@ -310,6 +322,7 @@ mod tests {
             json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}});
         let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize});
         let initialize: ClientJsonRpcMessage = serde_json::from_value(initialize).unwrap();
+        let initialize = PostedMessage::of(&initialize);
         for (bytes, is_accepted) in [(40, true), (41, false)] {
             let server = json!({"name": "a", "version": "1"});
             let result = json!({"protocolVersion": "1".repeat(bytes), "capabilities": {}, "serverInfo": server});
