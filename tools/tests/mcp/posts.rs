@@ -191,12 +191,18 @@ async fn call_without_an_answer_in_its_response_fails() {
     fn nameless(_: &Value) -> Value {
         json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32_000, "message": "no session"}})
     }
+    /// The official library for Python answers so.
+    fn foreign(_: &Value) -> Value {
+        json!({"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32_600, "message": "not accepted"}})
+    }
     fn progress(_: &Value) -> Value {
         json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})
     }
     for (answer, expected) in [
         (PostAnswer::Json(400, nameless), "no session"),
         (PostAnswer::Json(200, nameless), "no session"),
+        (PostAnswer::Json(406, foreign), "not accepted"),
+        (PostAnswer::Json(200, foreign), "not accepted"),
         (PostAnswer::Json(200, progress), "its JSON is not an answer"),
     ] {
         let server = HttpServer::start(answer).await;

@@ -166,7 +166,7 @@ async fn refusal(
 }
 
 /// Returns the answer to `message`. The library ignores errors without an id and other messages, so that the call would wait for its time
-/// limit. An error without an id gets that of the request.
+/// limit. An error gets the id of the request: some servers send errors with no id, or with a fixed one.
 fn answer_to(message: &PostedMessage, mut answered: ServerJsonRpcMessage) -> Result<ServerJsonRpcMessage, HttpFault> {
     if message.id.is_none() {
         return Ok(answered);
@@ -177,7 +177,7 @@ fn answer_to(message: &PostedMessage, mut answered: ServerJsonRpcMessage) -> Res
                 return Err(HttpFault::UnexpectedServerResponse(LONG_VERSION.into()));
             }
         }
-        ServerJsonRpcMessage::Error(error) => error.id = error.id.take().or_else(|| message.id.clone()),
+        ServerJsonRpcMessage::Error(error) => error.id.clone_from(&message.id),
         ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => {
             return Err(HttpFault::UnexpectedServerResponse("its JSON is not an answer".into()));
         }
@@ -351,8 +351,10 @@ mod tests {
         let nameless = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32_700, "message": "no"}});
         let progress = json!({"progressToken": 1, "progress": 1});
         let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress});
-        let cases: [(u16, &str, &Value, bool, &str); 14] = [
-            // These two differ: with the library's own client, the call waits for its time limit.
+        let foreign = json!({"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32_600, "message": "no"}});
+        let cases: [(u16, &str, &Value, bool, &str); 15] = [
+            // These differ: with the library's own client, the call waits for its time limit.
+            (400, JSON, &foreign, true, "Json(Error(JsonRpcError { jsonrpc: JsonRpcVersion2_0, id: Some(Number(1))"),
             (200, JSON, &nameless, true, "Json(Error(JsonRpcError { jsonrpc: JsonRpcVersion2_0, id: Some(Number(1))"),
             (400, JSON, &nameless, true, "Json(Error(JsonRpcError { jsonrpc: JsonRpcVersion2_0, id: Some(Number(1))"),
             (200, JSON, &progress, true, "UnexpectedServerResponse(\"its JSON is not an answer\")"),
