@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::scene;
 
 mod posts;
+mod renewals;
 
 /// Environment variable that selects the server's behaviour.
 const MODE: &str = "SUBTEND_TEST_MCP";

@@ -1,6 +1,7 @@
 //! The HTTP client for servers with an address.
 
 mod answer;
+mod authorized;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -14,7 +15,7 @@ use reqwest::redirect::Policy;
 use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::auth::{AuthClient, AuthorizationManager};
+use rmcp::transport::auth::AuthorizationManager;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
     StreamableHttpPostResponse, StreamableHttpResponseLimits,
@@ -24,7 +25,9 @@ use subtend_session::values::{MAX_VALUES, has_too_many};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tokio_util::bytes::Bytes;
 
+use self::authorized::LoginToken;
 use crate::http::hosts::is_local;
 use crate::http::tls;
 use crate::threads::ServerThread;
@@ -60,7 +63,7 @@ pub(super) fn transport(
     url: &str,
     headers: &BTreeMap<String, String>,
     manager: AuthorizationManager,
-) -> Result<(StreamableHttpClientTransport<AuthClient<CountedClient>>, ServerThread), String> {
+) -> Result<(StreamableHttpClientTransport<CountedClient>, ServerThread), String> {
     let mut custom = HashMap::new();
     for (name, value) in headers {
         let invalid = || format!("the header `{}` is invalid", crate::escape::exact(name));
@@ -78,9 +81,8 @@ pub(super) fn transport(
     config.channel_buffer_capacity = QUEUE_CAPACITY;
     config.max_concurrent_requests = MAX_POSTS;
     let http = client(url).map_err(|error| error.to_string())?;
-    // The manager adds and renews the token of a login.
-    let client =
-        AuthClient::new(CountedClient { http, opened: Arc::default(), budget: StreamBudget::default() }, manager);
+    let login = LoginToken::new(manager);
+    let client = CountedClient { http, login, opened: Arc::default(), budget: StreamBudget::default() };
     let thread = ServerThread::start()?;
     // The transport spawns its tasks on the current runtime.
     let entered = thread.handle().map(Handle::enter);
@@ -107,6 +109,7 @@ fn client(url: &str) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
 #[derive(Clone)]
 pub(super) struct CountedClient {
     http: reqwest::Client,
+    login: LoginToken,
     /// Times at which streams were opened within [`REOPEN_WINDOW`].
     opened: Arc<Mutex<VecDeque<Instant>>>,
     budget: StreamBudget,
@@ -153,6 +156,30 @@ impl CountedClient {
             1..FAST_REOPENS => REOPEN_DELAY,
             _ => MAX_REOPEN_DELAY,
         }
+    }
+
+    async fn open_stream(
+        &self,
+        uri: Arc<str>,
+        (session, last): (Option<Arc<str>>, Option<String>),
+        token: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+        most: usize,
+    ) -> Result<SseEvents, HttpFault> {
+        let named = (session.as_deref(), last.as_deref());
+        let request = with_headers(self.http.get(&*uri), named, token.as_deref(), headers.clone());
+        let response = request.send().await.map_err(HttpFault::Client)?;
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            return Err(HttpFault::ServerDoesNotSupportSse);
+        }
+        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        if !response.status().is_success() || !kind.to_ascii_lowercase().starts_with(b"text/event-stream") {
+            drop(response);
+            // The library reports the reason, and requests a login if necessary.
+            let stream = self.http.get_stream_with_max_sse_event_size(uri, session, last, token, headers, most);
+            return stream.await.and_then(|_| Err(HttpFault::UnexpectedContentType(None)));
+        }
+        events(response, &self.budget, most)
     }
 }
 
@@ -253,13 +280,13 @@ impl StreamableHttpClient for CountedClient {
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let mut limits = StreamableHttpResponseLimits::default();
         limits.max_sse_event_size = MAX_MESSAGE;
         limits.max_json_response_size = MAX_RESPONSE;
-        self.post_message_with_response_limits(uri, message, session, auth, headers, limits).await
+        self.post_message_with_response_limits(uri, message, session, None, headers, limits).await
     }
 
     async fn post_message_with_response_limits(
@@ -267,27 +294,34 @@ impl StreamableHttpClient for CountedClient {
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
         limits: StreamableHttpResponseLimits,
     ) -> Result<StreamableHttpPostResponse, HttpFault> {
-        let request = self.http.post(&*uri).header(CONTENT_TYPE, "application/json");
-        let request = with_headers(request, (session.as_deref(), None), auth.as_deref(), headers);
         let (posted, body) = (answer::PostedMessage::of(&message), serde_json::to_vec(&message)?);
         // The arguments of a call take many times as much as their text, and the server may answer late.
         drop(message);
-        let response = request.body(body).send().await.map_err(HttpFault::Client)?;
-        answer::answer(response, &posted, (session.is_some(), limits), &self.budget).await
+        let body = Bytes::from(body);
+        let post = |token: Option<String>| {
+            let request = self.http.post(&*uri).header(CONTENT_TYPE, "application/json").body(body.clone());
+            let request = with_headers(request, (session.as_deref(), None), token.as_deref(), headers.clone());
+            async {
+                let response = request.send().await.map_err(HttpFault::Client)?;
+                answer::answer(response, &posted, (session.is_some(), limits), &self.budget).await
+            }
+        };
+        self.login.authorize(post).await
     }
 
     async fn delete_session(
         &self,
         uri: Arc<str>,
         session: Arc<str>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), HttpFault> {
-        self.http.delete_session(uri, session, auth, headers).await
+        let delete = |token| self.http.delete_session(Arc::clone(&uri), Arc::clone(&session), token, headers.clone());
+        self.login.authorize(delete).await
     }
 
     async fn get_stream(
@@ -295,10 +329,10 @@ impl StreamableHttpClient for CountedClient {
         uri: Arc<str>,
         session: Option<Arc<str>>,
         last: Option<String>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<SseEvents, HttpFault> {
-        self.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, MAX_MESSAGE).await
+        self.get_stream_with_max_sse_event_size(uri, session, last, None, headers, MAX_MESSAGE).await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -306,25 +340,14 @@ impl StreamableHttpClient for CountedClient {
         uri: Arc<str>,
         session: Option<Arc<str>>,
         last: Option<String>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
         most: usize,
     ) -> Result<SseEvents, HttpFault> {
         tokio::time::sleep(self.pause()).await;
-        let named = (session.as_deref(), last.as_deref());
-        let request = with_headers(self.http.get(&*uri), named, auth.as_deref(), headers.clone());
-        let response = request.send().await.map_err(HttpFault::Client)?;
-        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-            return Err(HttpFault::ServerDoesNotSupportSse);
-        }
-        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-        if !response.status().is_success() || !kind.to_ascii_lowercase().starts_with(b"text/event-stream") {
-            drop(response);
-            // The library reports the reason, and requests a login if necessary.
-            let stream = self.http.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most);
-            return stream.await.and_then(|_| Err(HttpFault::UnexpectedContentType(None)));
-        }
-        events(response, &self.budget, most)
+        let open =
+            |token| self.open_stream(Arc::clone(&uri), (session.clone(), last.clone()), token, headers.clone(), most);
+        self.login.authorize(open).await
     }
 }
 
@@ -338,7 +361,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn streams_are_opened_at_a_bounded_rate() {
         let http = client("http://localhost").unwrap();
-        let counted = CountedClient { http, opened: Arc::default(), budget: StreamBudget::default() };
+        let login = LoginToken::new(AuthorizationManager::new("http://localhost").await.unwrap());
+        let counted = CountedClient { http, login, opened: Arc::default(), budget: StreamBudget::default() };
         let pauses: Vec<u64> = (0..=FAST_REOPENS).map(|_| counted.pause().as_secs()).collect();
         assert_eq!((&pauses[..3], pauses[FAST_REOPENS - 1], pauses[FAST_REOPENS]), (&[0, 1, 1][..], 1, 15));
         tokio::time::sleep(REOPEN_WINDOW + REOPEN_DELAY).await;

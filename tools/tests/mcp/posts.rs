@@ -7,7 +7,7 @@ use super::*;
 
 /// How the server answers the POST of a call.
 #[derive(Clone, Copy)]
-enum PostAnswer {
+pub(super) enum PostAnswer {
     /// Not at all: the POST stays open.
     Missing,
     /// By a status and a body, made of the id of the call.
@@ -19,8 +19,8 @@ enum PostAnswer {
 }
 
 /// A server over HTTP with the tool `call`.
-struct HttpServer {
-    config: ServerConfig,
+pub(super) struct HttpServer {
+    pub(super) config: ServerConfig,
     /// The ids of calls whose POST arrived.
     posted: UnboundedReceiver<Value>,
     /// The ids of calls whose POST was closed by the client.
@@ -54,7 +54,7 @@ async fn read_request(connection: &mut TcpStream) -> Option<(String, Value)> {
     }
 }
 
-async fn write_json(connection: &mut TcpStream, status: u16, body: &str) {
+pub(super) async fn write_json(connection: &mut TcpStream, status: u16, body: &str) {
     let head = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
     let answer = format!("HTTP/1.1 {status} X\r\n{head}\r\nMcp-Session-Id: s\r\nConnection: close\r\n\r\n{body}");
     connection.write_all(answer.as_bytes()).await.unwrap();
@@ -62,7 +62,7 @@ async fn write_json(connection: &mut TcpStream, status: u16, body: &str) {
 
 const EVENTS: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
 
-fn result(id: &Value) -> Value {
+pub(super) fn result(id: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "done"}]}})
 }
 
@@ -116,7 +116,7 @@ async fn serve(mut connection: TcpStream, channels: ServerChannels, answer: Post
 }
 
 impl HttpServer {
-    async fn start(answer: PostAnswer) -> Self {
+    pub(super) async fn start(answer: PostAnswer) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let ((posted, posts), (closed, ends), (messages, stream)) =
@@ -134,7 +134,7 @@ impl HttpServer {
     }
 }
 
-async fn within_seconds<T>(work: impl Future<Output = T>) -> T {
+pub(super) async fn within_seconds<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), work).await.expect("it ends within seconds")
 }
 

@@ -1,0 +1,109 @@
+//! Renewals of logins for servers over HTTP.
+
+use subtend_tools::mcp::{Login, LoginKey, LoginStore};
+
+use super::posts::{HttpServer, PostAnswer, result, within_seconds, write_json};
+use super::*;
+
+#[derive(Debug, Default)]
+struct OneLogin(Mutex<Option<Login>>);
+
+impl LoginStore for OneLogin {
+    fn load(&self, _: &LoginKey) -> Result<Option<Login>, String> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+
+    fn save(&self, _: &LoginKey, login: Option<&Login>) -> Result<(), String> {
+        *self.0.lock().unwrap() = login.cloned();
+        Ok(())
+    }
+
+    fn lock(&self, _: &LoginKey) -> Result<Box<dyn Send>, String> {
+        Ok(Box::new(()))
+    }
+}
+
+impl OneLogin {
+    /// Saves a login with the tokens `at-1` and `rt-1`, which were issued `since` 1970.
+    fn put(&self, config: &ServerConfig, token_endpoint: &str, since: Duration) {
+        let ServerTransport::Http { url, .. } = &config.transport else { panic!("another transport") };
+        let tokens =
+            json!({"access_token": "at-1", "token_type": "bearer", "expires_in": 3_600, "refresh_token": "rt-1"});
+        let login = json!({
+            "url": url, "resource": url, "client_secret": null, "since": 0,
+            "metadata": {"authorization_endpoint": url, "token_endpoint": token_endpoint},
+            "credentials": {
+                "client_id": "c", "token_response": tokens, "granted_scopes": [], "token_received_at": since.as_secs()
+            },
+        });
+        *self.0.lock().unwrap() = Some(serde_json::from_value(login).unwrap());
+    }
+
+    fn tokens(&self) -> Value {
+        serde_json::to_value(&*self.0.lock().unwrap()).unwrap()["credentials"]["token_response"].clone()
+    }
+}
+
+/// Attack: a call ends while its login is renewed, and the server has replaced the refresh token. A second request with the old one ends
+/// the login. The control: the next call uses the new token.
+#[tokio::test(flavor = "multi_thread")]
+async fn login_outlives_a_call_that_ends_during_its_renewal() {
+    let server = HttpServer::start(PostAnswer::Json(200, result)).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}/token", listener.local_addr().unwrap());
+    let ((received, mut renewals), ended) = (unbounded_channel(), CancellationToken::new());
+    let is_ended = ended.clone();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let (received, is_ended) = (received.clone(), is_ended.clone());
+            tokio::spawn(async move {
+                let (mut request, mut piece) = (String::new(), [0; 4096]);
+                while !request.contains("rt-1") {
+                    let read = connection.read(&mut piece).await.unwrap();
+                    request.push_str(&String::from_utf8_lossy(&piece[..read]));
+                }
+                received.send(()).unwrap();
+                is_ended.cancelled().await;
+                let tokens = json!({
+                    "access_token": "at-2", "token_type": "bearer", "expires_in": 3_600, "refresh_token": "rt-2"
+                });
+                write_json(&mut connection, 200, &tokens.to_string()).await;
+            });
+        }
+    });
+    let store = Arc::new(OneLogin::default());
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    store.put(&server.config, &endpoint, now);
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ConnectionSettings {
+        workspace: dir.path().to_owned(),
+        elsewhere: None,
+        guard: None,
+        commands: Commands::default(),
+        logins: Some(Arc::clone(&store) as Arc<dyn LoginStore>),
+        internal_hosts: Vec::new(),
+    };
+    let list = ServerList { servers: vec![server.config.clone()], problems: Vec::new() };
+    let servers = Servers::new(list, settings, known_tools(dir.path()), Secrets::default());
+    let scene = ServerScene { dir, servers };
+    assert_eq!(text(within_seconds(scene.call("call", json!({}))).await), "done");
+    // The token has expired.
+    store.put(&server.config, &endpoint, Duration::ZERO);
+    let stop = CancellationToken::new();
+    let call = ToolInvocation { cancel: stop.clone(), ..scene.invocation(json!({})) };
+    let renewing = async {
+        renewals.recv().await.unwrap();
+        stop.cancel();
+    };
+    let (cancelled, ()) = within_seconds(async { tokio::join!(scene.run("call", call), renewing) }).await;
+    assert_eq!(cancelled, Err(ToolError::cancelled()));
+    let answer = async {
+        // The next call waits for the renewal.
+        tokio::task::yield_now().await;
+        ended.cancel();
+    };
+    let (done, ()) = within_seconds(async { tokio::join!(scene.call("call", json!({})), answer) }).await;
+    assert_eq!(text(done), "done");
+    assert_eq!(store.tokens()["refresh_token"], "rt-2");
+    assert!(renewals.try_recv().is_err(), "the old refresh token was sent again");
+}
