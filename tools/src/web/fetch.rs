@@ -34,9 +34,12 @@ const ACCEPT: &str =
 const MAX_REDIRECTS: usize = 5;
 /// Time limit of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of concurrent calls, and of concurrent conversions.
-const MAX_CALLS: usize = 16;
-const MAX_CONVERSIONS: usize = 2;
+/// Permits of all calls of the process: a host has this tool for each workspace, and their calls use the same memory. A call holds a page
+/// of up to [`page::MAX_PAGE`], and a conversion the tree of one.
+static PROCESS_PERMITS: FetchPermits = FetchPermits::new(32, 2);
+/// Permits of one workspace, so that slow servers of one do not hold those of the process.
+const WORKSPACE_CALLS: usize = 8;
+const WORKSPACE_CONVERSIONS: usize = 1;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -58,15 +61,31 @@ pub(super) struct Fetch {
 struct Fetcher {
     client: WebClient,
     secrets: Secrets,
-    calls: Arc<Semaphore>,
-    converted: Arc<Semaphore>,
+    of_workspace: Arc<FetchPermits>,
+    of_process: &'static FetchPermits,
+}
+
+/// Bounds of concurrent calls, and of concurrent conversions.
+struct FetchPermits {
+    calls: Semaphore,
+    conversions: Semaphore,
+}
+
+impl FetchPermits {
+    const fn new(calls: usize, conversions: usize) -> Self {
+        Self { calls: Semaphore::const_new(calls), conversions: Semaphore::const_new(conversions) }
+    }
 }
 
 impl Fetch {
     pub(super) fn new(client: WebClient, secrets: Secrets) -> Self {
+        Self::with_permits(client, secrets, &PROCESS_PERMITS)
+    }
+
+    fn with_permits(client: WebClient, secrets: Secrets, of_process: &'static FetchPermits) -> Self {
         let spec = ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: schema::of::<FetchArgs>() };
-        let [calls, converted] = [MAX_CALLS, MAX_CONVERSIONS].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { spec, fetcher: Fetcher { client, secrets, calls, converted } }
+        let of_workspace = Arc::new(FetchPermits::new(WORKSPACE_CALLS, WORKSPACE_CONVERSIONS));
+        Self { spec, fetcher: Fetcher { client, secrets, of_workspace, of_process } }
     }
 }
 
@@ -99,9 +118,7 @@ impl Tool for Fetch {
             tokio::select! {
                 biased;
                 () = cancelled.cancelled() => Err(ToolError::cancelled()),
-                done = tokio::time::timeout(CALL_TIMEOUT, fetcher.fetch(args, &call)) => done.unwrap_or_else(|_| {
-                    Err(ToolError { retryable: true, ..ToolError::limit(format!("the page was not read within {} s", CALL_TIMEOUT.as_secs())) })
-                }),
+                done = fetcher.fetch_in_time(args, &call) => done,
             }
         }
         .boxed()
@@ -109,8 +126,18 @@ impl Tool for Fetch {
 }
 
 impl Fetcher {
+    /// Waits for its permits, then fetches the page. The wait has no time limit of its own: each call before it has one.
+    async fn fetch_in_time(&self, args: FetchArgs, call: &ToolInvocation) -> Result<ToolOutput, ToolError> {
+        // The semaphores are never closed. The order keeps calls that wait for their workspace from holding permits of the process.
+        let _of_workspace = self.of_workspace.calls.acquire().await;
+        let _of_process = self.of_process.calls.acquire().await;
+        tokio::time::timeout(CALL_TIMEOUT, self.fetch(args, call)).await.unwrap_or_else(|_| {
+            let error = ToolError::limit(format!("the page was not read within {} s", CALL_TIMEOUT.as_secs()));
+            Err(ToolError { retryable: true, ..error })
+        })
+    }
+
     async fn fetch(&self, args: FetchArgs, call: &ToolInvocation) -> Result<ToolOutput, ToolError> {
-        let _permit = self.calls.acquire().await;
         let first = address::parse(&args.url)?;
         refuse_secrets(&self.secrets, first.as_str())?;
         let mut url = first.clone();
@@ -179,17 +206,6 @@ impl Fetcher {
         call: &ToolInvocation,
     ) -> Result<ToolOutput, ToolError> {
         let address = harmless_url(url.as_str());
-        let (text, is_cut) = match page.kind {
-            PageKind::Text => (page.text, false),
-            PageKind::Html => {
-                let permit = Arc::clone(&self.converted).acquire_owned().await;
-                let permit = permit.map_err(|error| ToolError::failed(error.to_string()))?;
-                let markdown = html::convert(page.text, url, permit).await?;
-                (markdown.text, markdown.is_cut)
-            }
-        };
-        // Before the text is cut, because a part of a key is not recognized.
-        let text = self.secrets.redact(&text);
         let mut about = format!("{address}: {}", page.media);
         if page.kind == PageKind::Html {
             about.push_str(" as Markdown");
@@ -197,6 +213,19 @@ impl Fetcher {
         if page.is_cut {
             about.push_str(&format!("; only its first {} bytes were read", page::MAX_PAGE));
         }
+        let (text, is_cut) = match page.kind {
+            PageKind::Text => (page.into_text(), false),
+            PageKind::Html => {
+                let _of_workspace = self.of_workspace.conversions.acquire().await;
+                // The thread holds this permit until it ends, also if the call ends before it.
+                let permit = self.of_process.conversions.acquire().await;
+                let permit = permit.map_err(|error| ToolError::failed(error.to_string()))?;
+                let markdown = html::convert(|| page.into_text(), url, permit).await?;
+                (markdown.text, markdown.is_cut)
+            }
+        };
+        // Before the text is cut, because a part of a key is not recognized.
+        let text = self.secrets.redact(&text);
         if is_cut {
             about.push_str("; a part is left out because the page is too large or too deeply nested");
         }
@@ -229,3 +258,6 @@ pub(super) fn refuse_secrets(secrets: &Secrets, text: &str) -> Result<(), ToolEr
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use html5ever::tree_builder::TreeBuilderOpts;
 use html5ever::{Attribute, ParseOpts, local_name, parse_document};
 use markup5ever_rcdom::{Handle, NodeData, RcDom};
 use reqwest::Url;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::table;
@@ -52,15 +52,20 @@ pub(super) struct Markdown {
     pub(super) is_cut: bool,
 }
 
-/// Converts a page on a separate thread. A drop of the future stops the thread early. The thread releases the permit when it ends.
-pub(super) async fn convert(html: String, base: Url, permit: OwnedSemaphorePermit) -> Result<Markdown, ToolError> {
+/// Decodes and converts a page on a separate thread. A drop of the future stops the thread early. The thread releases the permit when it
+/// ends.
+pub(super) async fn convert(
+    decode: impl FnOnce() -> String + Send + 'static,
+    base: Url,
+    permit: impl Send + 'static,
+) -> Result<Markdown, ToolError> {
     let failed = |why: &dyn std::fmt::Display| ToolError::failed(format!("the page cannot be converted: {why}"));
     let stop = CancellationToken::new();
     let (send, mut receive) = oneshot::channel();
     let stopped: DropGuard = stop.clone().drop_guard();
     let work = move || {
         // An error means that the call has ended.
-        drop(send.send(markdown(&html, &base, &|| stop.is_cancelled())));
+        drop(send.send(markdown(&decode(), &base, &|| stop.is_cancelled())));
         drop(permit);
     };
     let thread = std::thread::Builder::new().name("page".to_owned()).stack_size(STACK_BYTES);
@@ -246,8 +251,7 @@ fn keep_attribute(attribute: &mut Attribute, base: &Url) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
+    use futures_util::FutureExt as _;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -257,8 +261,8 @@ mod tests {
     }
 
     async fn convert_html(html: &str) -> Markdown {
-        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-        convert(html.to_owned(), page(), permit).await.unwrap()
+        let html = html.to_owned();
+        convert(|| html, page(), ()).await.unwrap()
     }
 
     #[tokio::test]
@@ -270,6 +274,19 @@ mod tests {
         let text = "T\n\n# Head\n\nOne **two** [three](https://example.org/c?d#e) four\n\n- a\n- b\n\n```\nx\n  y\n```\n\n\
              | h |\n| - |\n| c |";
         assert_eq!(convert_html(html).await, Markdown { text: text.to_owned(), is_cut: false });
+    }
+
+    /// Attack: calls that end while their pages are converted. The control: the permit is free after the thread.
+    #[tokio::test]
+    async fn thread_of_an_ended_call_keeps_its_permit() {
+        static PERMITS: Semaphore = Semaphore::const_new(1);
+        let (sender, receiver) = std::sync::mpsc::channel::<String>();
+        let permit = PERMITS.acquire().await.unwrap();
+        let call = convert(move || receiver.recv().unwrap_or_default(), page(), permit);
+        assert!(call.now_or_never().is_none());
+        assert_eq!(PERMITS.available_permits(), 0);
+        sender.send("<p>x".to_owned()).unwrap();
+        assert!(PERMITS.acquire().await.is_ok());
     }
 
     /// Without limits, each of these pages would take minutes or gigabytes, or overflow the stack.
@@ -319,8 +336,8 @@ mod tests {
         ] {
             assert_eq!(markdown(&html, &page(), &|| false), None, "{name}");
         }
-        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-        assert_eq!(convert(link.clone() + &"<p>x".repeat(11_000), page(), permit).await, Err(too_large));
+        let full = link.clone() + &"<p>x".repeat(11_000);
+        assert_eq!(convert(|| full, page(), ()).await, Err(too_large));
         // The control: with fewer blocks, the same elements are converted.
         for html in [many + &"<p>x</p>".repeat(100), link + &"<p>x".repeat(99)] {
             let whole = convert_html(&html).await;
@@ -331,11 +348,10 @@ mod tests {
     /// Each relative address repeats a long base address.
     #[tokio::test]
     async fn total_size_of_addresses_is_bounded() {
-        let permit = || async { Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap() };
         let base = Url::parse(&format!("https://example.org/{}", "y".repeat(8_000))).unwrap();
-        let cut = convert("<a href=\"#\">x</a> ".repeat(100_000), base, permit().await).await.unwrap();
+        let cut = convert(|| "<a href=\"#\">x</a> ".repeat(100_000), base, ()).await.unwrap();
         assert!(cut.is_cut && cut.text.len() <= 2 * MAX_RESULT, "{} bytes", cut.text.len());
-        let whole = convert("<a href=\"#\">x</a> ".repeat(100), page(), permit().await).await.unwrap();
+        let whole = convert(|| "<a href=\"#\">x</a> ".repeat(100), page(), ()).await.unwrap();
         assert!(!whole.is_cut && whole.text.len() > 2_500);
     }
 

@@ -16,7 +16,8 @@ const MAX_TYPE: usize = 80;
 const DECLARATION_BYTES: usize = 1024;
 
 pub(super) struct Page {
-    pub(super) text: String,
+    bytes: Vec<u8>,
+    encoding: &'static Encoding,
     pub(super) kind: PageKind,
     /// The content type for display.
     pub(super) media: String,
@@ -28,6 +29,14 @@ pub(super) struct Page {
 pub(super) enum PageKind {
     Html,
     Text,
+}
+
+impl Page {
+    /// Decodes the page. The text may have three times the bytes of the page, so a page that waits is not decoded yet.
+    pub(super) fn into_text(self) -> String {
+        // A byte order mark takes precedence over the charset.
+        self.encoding.decode(&self.bytes).0.into_owned()
+    }
 }
 
 /// Reads an answer.
@@ -62,9 +71,10 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
         )));
     }
     let kind = kind.unwrap_or_else(|| guess_kind(&bytes));
-    let text = decode(&bytes, charset(&header), kind);
+    let encoding = encoding(&bytes, charset(&header), kind);
     Ok(Page {
-        text,
+        bytes,
+        encoding,
         kind,
         media: match shown {
             _ if media.is_empty() => "a page without a content type".to_owned(),
@@ -141,10 +151,8 @@ fn charset(header: &str) -> Option<&'static Encoding> {
     Encoding::for_label(header.split(';').find_map(of)?.as_bytes())
 }
 
-fn decode(bytes: &[u8], stated: Option<&'static Encoding>, kind: PageKind) -> String {
-    let encoding = stated.or_else(|| declared_encoding(bytes).filter(|_| kind == PageKind::Html)).unwrap_or(UTF_8);
-    // A byte order mark takes precedence over the charset.
-    encoding.decode(bytes).0.into_owned()
+fn encoding(bytes: &[u8], stated: Option<&'static Encoding>, kind: PageKind) -> &'static Encoding {
+    stated.or_else(|| declared_encoding(bytes).filter(|_| kind == PageKind::Html)).unwrap_or(UTF_8)
 }
 
 /// Returns the charset that a page declares in its head.
@@ -160,6 +168,11 @@ fn declared_encoding(bytes: &[u8]) -> Option<&'static Encoding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn decode(bytes: &[u8], stated: Option<&'static Encoding>, kind: PageKind) -> String {
+        let encoding = encoding(bytes, stated, kind);
+        Page { bytes: bytes.to_vec(), encoding, kind, media: String::new(), is_cut: false }.into_text()
+    }
 
     #[test]
     fn page_is_decoded_by_its_charset() {

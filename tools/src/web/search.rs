@@ -165,7 +165,7 @@ impl Searcher {
                 ..ToolError::failed(format!("the search engine `{host}` answered {status}"))
             });
         };
-        let answer: Value = parse_foreign(page.text.as_bytes()).map_err(|_| {
+        let answer: Value = parse_foreign(page.into_text().as_bytes()).map_err(|_| {
             let why = format!("the search engine `{host}` sent an answer that is not JSON, or has too many values");
             ToolError::failed(why)
         })?;
