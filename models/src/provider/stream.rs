@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::client::Client;
 use super::fault::{self, Fault};
-use super::frames::Frames;
+use super::frames::{Frames, PIECE};
 use super::gather::{Draft, QUIET};
 use super::{body, near, render};
 use crate::model::{Answer, Deltas, ModelError, Request};
@@ -76,8 +76,11 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
             }
         };
         let Some(chunk) = arrived.map_err(|error| fault::http::of_transport(&error, client))? else { break };
-        if take(&chunk, &mut frames, draft)? {
-            return Ok(());
+        for piece in chunk.chunks(PIECE) {
+            frames.reserve(piece.len()).await?;
+            if take(piece, &mut frames, draft)? {
+                return Ok(());
+            }
         }
         // Yield, because a server that is faster than this loop would block the thread.
         tokio::task::yield_now().await;
