@@ -1,5 +1,7 @@
 //! Text that is safe to print: terminal control and invisible characters are escaped.
 
+use std::fmt;
+
 use crate::unseen::{is_blank, is_unseen};
 
 /// Returns `text` with line breaks and tabs intact and other invisible or control characters escaped, as `<U+202E>`.
@@ -12,11 +14,19 @@ use crate::unseen::{is_blank, is_unseen};
 /// assert_eq!(harmless("a\tb\u{1b}[31m\u{202e}c"), "a\tb<U+001B>[31m<U+202E>c");
 /// ```
 pub fn harmless(text: &str) -> String {
-    escape(text, |before, c, after| match c {
-        '\r' => after != Some('\n'),
-        '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' => before.is_none_or(|before| before.is_ascii()),
-        c => is_unseen(c),
-    })
+    harmless_pieces(text).to_string()
+}
+
+/// Returns a value that is displayed as [`harmless`] returns it, piece by piece: an escaped text can be eight times as long.
+pub fn harmless_pieces(text: &str) -> EscapedPieces<'_> {
+    EscapedPieces {
+        text,
+        is_escaped: |before, c, after| match c {
+            '\r' => after != Some('\n'),
+            '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' => before.is_none_or(|before| before.is_ascii()),
+            c => is_unseen(c),
+        },
+    }
 }
 
 /// Returns `text` escaped as by [`harmless`], and also line breaks and tabs. For a name on a line with other text.
@@ -32,21 +42,39 @@ pub fn on_one_line(text: &str) -> String {
 
 /// Returns `text` escaped as by [`harmless`], and also every invisible character and space lookalike. For approvals.
 pub fn exact(text: &str) -> String {
-    escape(text, |_, c, _| is_unseen(c) || is_blank(c))
+    exact_pieces(text).to_string()
 }
 
-fn escape(text: &str, is_escaped: impl Fn(Option<char>, char, Option<char>) -> bool) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        // Checks the last written character: a joiner after an escaped character must be escaped too.
-        if matches!(c, '\n' | '\t') || !is_escaped(out.chars().next_back(), c, chars.peek().copied()) {
-            out.push(c);
-        } else {
-            out.push_str(&named(c));
+/// Returns a value that is displayed as [`exact`] returns it, piece by piece.
+pub fn exact_pieces(text: &str) -> EscapedPieces<'_> {
+    EscapedPieces { text, is_escaped: |_, c, _| is_unseen(c) || is_blank(c) }
+}
+
+/// A text that is escaped while it is displayed.
+#[derive(Clone, Copy, Debug)]
+pub struct EscapedPieces<'a> {
+    text: &'a str,
+    /// Decides by the characters before and after.
+    is_escaped: fn(Option<char>, char, Option<char>) -> bool,
+}
+
+impl fmt::Display for EscapedPieces<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut before, mut plain) = (None, 0);
+        let mut chars = self.text.char_indices().peekable();
+        while let Some((at, c)) = chars.next() {
+            let after = chars.peek().map(|(_, after)| *after);
+            if matches!(c, '\n' | '\t') || !(self.is_escaped)(before, c, after) {
+                before = Some(c);
+                continue;
+            }
+            out.write_str(self.text.get(plain..at).unwrap_or_default())?;
+            out.write_str(&named(c))?;
+            // The last written character: a joiner after an escaped character must be escaped too.
+            (before, plain) = (Some('>'), at.saturating_add(c.len_utf8()));
         }
+        out.write_str(self.text.get(plain..).unwrap_or_default())
     }
-    out
 }
 
 fn named(c: char) -> String {

@@ -19,7 +19,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted::Hosted;
-use super::paint::{BAD, CAUTION, DIM, GOOD, Styled, clip, exact, first_line, format_duration, harmless};
+use super::paint::{BAD, CAUTION, DIM, GOOD, Styled, clip, first_line, format_duration, harmless};
 use super::store_reader::StoreReader;
 use super::work::{diff, frame};
 use crate::cli::json;
@@ -383,7 +383,7 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
         (Some(AskVerdict::Deny), Some(AnsweredBy::Closed)) => ("denied: the call ended first", BAD),
         (Some(AskVerdict::Deny), Some(AnsweredBy::Person) | None) => ("denied", BAD),
     };
-    let exact_resource = exact(&row.full_resource);
+    let exact_resource = frame::shown_text(&row.full_resource);
     let resource = first_line(&exact_resource, 80);
     // A shortened call is also shown in full below the line, because its beginning alone could mislead.
     let is_truncated = row.plan.is_none() && exact_resource != resource;
@@ -399,7 +399,7 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
         .or_else(|| is_truncated.then_some(&*row.full_resource));
     let shown = text.map(|text| match frame::columns() {
         Some(columns) => frame::frame_text(text, Some(columns.saturating_sub(INDENT.len()))),
-        None => exact(text),
+        None => frame::shown_text(text),
     });
     let lines = shown.iter().flat_map(|text| text.split('\n'));
     let details: String = lines.map(|line| format!("\n{INDENT}{line}").trim_end_matches(' ').to_owned()).collect();

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use subtend_actors::worked::Worked;
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::state::Phase;
-pub(crate) use subtend_tools::escape::{exact, harmless, on_one_line};
+pub(crate) use subtend_tools::escape::{exact, exact_pieces, harmless, harmless_pieces, on_one_line};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 pub(crate) const DIM: Style = Style::new().dimmed();

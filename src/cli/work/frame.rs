@@ -1,9 +1,14 @@
 //! Frames untrusted text in a question: each row begins with a mark, so that the text cannot imitate the question.
 
-use super::super::paint::exact;
+use std::fmt::{self, Write as _};
+
+use super::super::paint::exact_pieces;
 
 /// Width of a mark, plus one free column.
 const MARK_WIDTH: usize = 3;
+
+/// Maximum size in bytes of a shown text, after its characters are made visible.
+pub(crate) const MAX_SHOWN: usize = 4 << 20;
 
 /// Returns the width of the terminal on stderr; `None` without a terminal.
 pub(crate) fn columns() -> Option<usize> {
@@ -11,30 +16,64 @@ pub(crate) fn columns() -> Option<usize> {
 }
 
 /// Puts a mark before each line, and makes every character visible. Splits a long line into several marked rows,
-/// because the terminal would wrap it into a row that begins with untrusted text.
+/// because the terminal would wrap it into a row that begins with untrusted text. The line that names the size of a text
+/// that is too long to show has no mark, so that no text can imitate it.
 pub(crate) fn frame_text(text: &str, columns: Option<usize>) -> String {
-    exact(text).split('\n').flat_map(|line| rows(line, columns)).collect::<Vec<_>>().join("\n")
+    let width_left = columns.map_or(usize::MAX, |columns| columns.saturating_sub(MARK_WIDTH).max(MARK_WIDTH));
+    bounded(text, FramedRows { out: "| ".to_owned(), used: 0, mark: "| ", width_left })
 }
 
-fn rows(line: &str, columns: Option<usize>) -> Vec<String> {
-    let width_left = columns.map_or(usize::MAX, |columns| columns.saturating_sub(MARK_WIDTH).max(MARK_WIDTH));
-    let (mut rows, mut row, mut used) = (Vec::new(), "| ".to_owned(), 0_usize);
-    for c in line.chars() {
-        let width = match c {
-            '\t' => 8,
-            c if c.is_ascii() => 1,
-            // Terminals differ, but use at most two columns for a character.
-            _ => 2,
-        };
-        if used > 0 && used.saturating_add(width) > width_left {
-            rows.push(std::mem::replace(&mut row, "+ ".to_owned()));
-            used = 0;
-        }
-        row.push(c);
-        used = used.saturating_add(width);
+/// Returns the text with every character visible, and without marks.
+pub(crate) fn shown_text(text: &str) -> String {
+    bounded(text, FramedRows { out: String::new(), used: 0, mark: "", width_left: usize::MAX })
+}
+
+fn bounded(text: &str, mut rows: FramedRows) -> String {
+    if write!(rows, "{}", exact_pieces(text)).is_err() {
+        let bytes = text.len();
+        rows.out.push_str(&format!(
+            "\n[the rest is too long to show: the text has {bytes} bytes. `subtend show --full` prints all of it]"
+        ));
     }
-    rows.push(row);
-    rows
+    rows.out
+}
+
+/// Marked rows of at most [`MAX_SHOWN`] bytes: writing more fails, so that the rest is not built.
+struct FramedRows {
+    out: String,
+    /// Used columns of the last row.
+    used: usize,
+    mark: &'static str,
+    width_left: usize,
+}
+
+impl fmt::Write for FramedRows {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        for c in piece.chars() {
+            if self.out.len() >= MAX_SHOWN {
+                return Err(fmt::Error);
+            }
+            let width = match c {
+                '\n' => {
+                    self.out.push('\n');
+                    self.out.push_str(self.mark);
+                    self.used = 0;
+                    continue;
+                }
+                '\t' => 8,
+                c if c.is_ascii() => 1,
+                // Terminals differ, but use at most two columns for a character.
+                _ => 2,
+            };
+            if self.used > 0 && self.used.saturating_add(width) > self.width_left {
+                self.out.push_str("\n+ ");
+                self.used = 0;
+            }
+            self.out.push(c);
+            self.used = self.used.saturating_add(width);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

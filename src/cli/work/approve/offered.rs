@@ -25,3 +25,28 @@ fn answer_that_the_question_does_not_offer_is_refused() {
     assert_eq!(answered("process", None, "y"), (Some(Ok(AskVerdict::Allow)), false));
     assert_eq!(answered("shell", None, "a"), (Some(Ok(AskVerdict::Always)), false));
 }
+
+/// The first line of a long question leaves the terminal, so the last lines repeat it. The control: a short command.
+#[test]
+fn long_question_repeats_its_call_at_its_end() {
+    let question = |command: &str| {
+        let call = serde_json::json!({"session": id(ROOT), "root": id(ROOT), "path": "a3f9c1", "call": "1.0",
+            "tool": "shell", "args": "{}", "action": "shell.run", "resource": command, "digest": "d"});
+        let call: ListedCall = serde_json::from_value(call).expect("a call");
+        call.question(None).expect("a question").question
+    };
+    let head = "a3f9c1 asks for shell.run on make (and ";
+    let allow = "\nallow? [y]es, [a]lways in this session (this command), [N]o";
+    let counts = [3, 40].map(|lines| {
+        let shown = question(&format!("make{}", "\n".repeat(lines)));
+        assert!(shown.starts_with(head) && shown.ends_with(allow), "{shown}");
+        shown.matches(head).count()
+    });
+    assert_eq!(counts, [1, 2]);
+    // A long command takes as much as is shown of a diff. The line after it has no mark, so that no text imitates it.
+    let long = question(&format!("make\n{}", "\u{1}".repeat(6 << 20)));
+    assert!((4 << 20..5 << 20).contains(&long.len()), "{}", long.len());
+    let left_out =
+        "\n[the rest is too long to show: the text has 6291461 bytes. `subtend show --full` prints all of it]\n";
+    assert!(long.contains(left_out) && long.matches(head).count() == 2);
+}

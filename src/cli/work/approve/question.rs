@@ -6,37 +6,56 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::super::super::paint::{clip, exact, first_line};
 use super::super::diff;
-use super::super::frame::frame_text;
+use super::super::frame::{frame_text, shown_text};
 
 const RESOURCE_WIDTH: usize = 90;
 /// Width reserved for the other words of the question.
 const OTHER_WIDTH: usize = 40;
 const MIN_RESOURCE_WIDTH: usize = 12;
+/// Numbers of rows and bytes after which the first line of a question may have left the terminal. The last lines then repeat it.
+const LONG_ROWS: usize = 20;
+const LONG_BYTES: usize = 2 << 10;
+/// A longer content differs from the resource, which fits on one row.
+const MAX_COMPARED: usize = 4 << 10;
+
+fn is_long(framed: &str) -> bool {
+    framed.len() > LONG_BYTES || framed.split('\n').nth(LONG_ROWS).is_some()
+}
 
 /// Returns the text of the question with the full plan, command or diff.
 pub(super) fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<usize>) -> String {
     if let Some(plan) = &approval.plan {
         let (path, agent) = (clip(&approval.path, 40), clip(&approval.resource, 64));
         let plan = frame_text(plan.trim_end(), columns);
-        return format!("{path} has a plan:\n\n{plan}\n\nlet {agent} carry it out? [y]es, [N]o: continue planning");
+        let again = if is_long(&plan) { format!("the plan above is of {path}\n") } else { String::new() };
+        return format!(
+            "{path} has a plan:\n\n{plan}\n\n{again}let {agent} carry it out? [y]es, [N]o: continue planning"
+        );
     }
     let (path, action, tool) = (clip(&approval.path, 40), clip(&approval.action, 40), clip(&approval.tool, 24));
     // The first line must fit on one terminal row; otherwise the second row would begin with text of the call.
     let around = path.width().saturating_add(action.width()).saturating_add(tool.width()).saturating_add(OTHER_WIDTH);
     let width = columns
         .map_or(RESOURCE_WIDTH, |columns| columns.saturating_sub(around).clamp(MIN_RESOURCE_WIDTH, RESOURCE_WIDTH));
-    let resource = first_line(&exact(&diff::resource(&approval.action, &approval.resource, &approval.args)), width);
-    let whole = full_content(approval, workspace).filter(|whole| exact(whole) != resource);
+    let resource =
+        first_line(&shown_text(&diff::resource(&approval.action, &approval.resource, &approval.args)), width);
+    let whole =
+        full_content(approval, workspace).filter(|whole| whole.len() > MAX_COMPARED || exact(whole) != resource);
     // The end of a long name may be what tells the tool from another one.
     let name = (*action != *approval.action).then(|| approval.action.to_string());
     let parts: Vec<String> = name.into_iter().chain(whole).collect();
-    let whole = match parts.is_empty() {
-        true => String::new(),
-        false => format!("\n\n{}\n", frame_text(&parts.join("\n"), columns)),
-    };
+    let head = format!("{path} asks for {action} on {resource} ({tool})");
+    let (mut whole, mut again) = (String::new(), String::new());
+    if !parts.is_empty() {
+        let framed = frame_text(&parts.join("\n"), columns);
+        if is_long(&framed) {
+            again = format!("{head}\n");
+        }
+        whole = format!("\n\n{framed}\n");
+    }
     let always =
         approval.always_scope().map(|scope| format!(", [a]lways in this session ({scope})")).unwrap_or_default();
-    format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es{always}, [N]o")
+    format!("{head}{whole}\n{again}allow? [y]es{always}, [N]o")
 }
 
 /// Returns the full content of the call: its command, its diff or its arguments.
