@@ -34,7 +34,7 @@ async fn wrote(runtime: &Runtime) -> SessionHandle {
 }
 
 async fn digest(session: &SessionHandle, point: RestorePoint) -> Hash {
-    session.restore_plan(point).await.expect("a plan").digest()
+    session.restore_plan(point, false).await.expect("a plan").digest()
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn x15_rollback_restores_the_files_that_were_shown() {
     // A completed run is not rolled back, and its files are not restored.
     let done = session.send("more").await.expect("accepted");
     session.run_ended(done.run).await.expect("the run ends");
-    assert!(session.restore_plan(RestorePoint::Run(None)).await.expect("a plan").is_empty());
+    assert!(session.restore_plan(RestorePoint::Run(None), false).await.expect("a plan").is_empty());
     // A refused branch does not restore files either: its intent is withdrawn.
     let again = wrote(&runtime).await;
     let at = BranchOptions { at: Some(subtend_session::ids::Seq(1)), ..BranchOptions::default() };
@@ -77,7 +77,7 @@ async fn x15_start_finishes_a_restore_if_its_record_exists() {
         let saved = Checkpoints::new(dir.path().join("saved"));
         let all = saved.of_session(id).expect("checkpoints");
         let start = saved.begin_plan().expect("a start");
-        let plan = saved.plan(&all, &all.iter().map(|at| at.number).collect());
+        let plan = saved.plan(&all, &all.iter().map(|at| at.number).collect(), None);
         let shown = plan.digest();
         let awaits = AwaitedRecord::RolledBack(RunNo(1));
         let pending = saved.intend((id, RunNo(1)), (plan, shown), awaits, start).expect("an intent");
@@ -99,7 +99,7 @@ async fn x15_start_finishes_a_restore_if_its_record_exists() {
 async fn x15_host_without_checkpoints_refuses_to_restore() {
     let runtime = builder(&journal()).model(model(|_| async { Ok(text("a")) })).start().await.expect("a runtime");
     let session = open(&runtime);
-    let refused = session.restore_plan(RestorePoint::Run(None)).await.expect_err("no checkpoints");
+    let refused = session.restore_plan(RestorePoint::Run(None), false).await.expect_err("no checkpoints");
     assert_eq!(refused.to_string(), "this host keeps no checkpoints, so no file can be restored");
     shut(runtime).await;
 }

@@ -7,7 +7,7 @@ use subtend_tools::checkpoint::{CheckpointError, Checkpoints, FileFate};
 
 use super::data::StoreLocation;
 use super::fail::Fail;
-use super::paint::{count, harmless};
+use super::paint::{count, harmless, on_one_line};
 
 const MAX_DIFF_LINES: usize = 40;
 
@@ -23,7 +23,7 @@ pub(crate) fn describe_unrecorded(writes: &[UnrecordedWrite]) -> Option<String> 
     }
     let mut text = String::new();
     for write in writes {
-        let (session, path) = (write.session.short().0, harmless(&write.file.path));
+        let (session, path) = (write.session.short().0, on_one_line(&write.file.path));
         let fate = match write.file.fate {
             FileFate::Written => "the file was written",
             FileFate::Unwritten => "the file was not written",
@@ -34,11 +34,10 @@ pub(crate) fn describe_unrecorded(writes: &[UnrecordedWrite]) -> Option<String> 
             text,
             "session {session}, run {run}, call {call}: the result of the write to `{path}` is not recorded; {fate}"
         );
-        let lines: Vec<&str> = write.file.patch.lines().collect();
-        for line in lines.iter().take(MAX_DIFF_LINES) {
+        for line in write.file.patch.lines().take(MAX_DIFF_LINES) {
             let _ = writeln!(text, "  {}", harmless(line));
         }
-        if let Some(more) = lines.len().checked_sub(MAX_DIFF_LINES).filter(|more| *more > 0) {
+        if let Some(more) = write.file.patch.lines().count().checked_sub(MAX_DIFF_LINES).filter(|more| *more > 0) {
             let _ = writeln!(text, "  and {} more", count(u64::try_from(more).unwrap_or(u64::MAX), "line"));
         }
     }

@@ -7,7 +7,10 @@ use serde::Deserialize;
 
 use super::fail::Fail;
 use super::hosted::Hosted;
-use super::paint::{count, harmless};
+use super::paint::{count, harmless_pieces, on_one_line};
+
+/// Maximum number of files that a message names. `--json` names all.
+const MAX_NAMED: usize = 100;
 
 /// Options of a command that can restore files.
 #[derive(clap::Args, Debug)]
@@ -43,10 +46,16 @@ impl RestorePreview {
         hosted.call(Method::GET, &format!("/restore{of}"), None)
     }
 
+    /// As [`RestorePreview::read`], without the patch.
+    fn read_files(hosted: &Hosted, of: &str) -> Result<Self, Fail> {
+        let join = if of.is_empty() { '?' } else { '&' };
+        Self::read(hosted, &format!("{of}{join}patch=false"))
+    }
+
     /// Returns the number of files that could be restored; `None` if it is zero or unknown.
     pub(crate) fn count(hosted: &Hosted, of: &str) -> Option<u64> {
         // Errors are ignored, because the command also works without checkpoints.
-        let preview = Self::read(hosted, of).ok()?;
+        let preview = Self::read_files(hosted, of).ok()?;
         let files = preview.files.len().saturating_add(preview.conflicts.len());
         u64::try_from(files).ok().filter(|files| *files > 0)
     }
@@ -57,11 +66,10 @@ impl RestorePreview {
     /// If a file cannot be restored, no terminal can answer, or the answer is no.
     pub(crate) fn confirm(&self, args: &FilesArgs, (name, what): (&str, &str)) -> Result<(), Fail> {
         if !self.conflicts.is_empty() {
-            let why = |file: &FileName| format!("`{}` {}", harmless(&file.path), file.why);
-            let all: Vec<String> = self.conflicts.iter().map(why).collect();
+            let why = |file: &FileName| format!("`{}` {}", on_one_line(&file.path), on_one_line(&file.why));
             return Err(Fail::Other(format!(
                 "nothing is {what}, and no file is restored: {}; omit --files to leave all files as they are",
-                all.join("; ")
+                name_first(&self.conflicts, why).join("; ")
             )));
         }
         if args.yes || self.files.is_empty() {
@@ -73,9 +81,8 @@ impl RestorePreview {
             )));
         }
         let mut err = anstream::stderr();
-        let diff: Vec<String> = self.patch.lines().map(harmless).collect();
         let files = count(u64::try_from(self.files.len()).unwrap_or(u64::MAX), "file");
-        writeln!(err, "{}", diff.join("\n"))?;
+        writeln!(err, "{}", harmless_pieces(self.patch.trim_end_matches('\n')))?;
         write!(err, "{name}: {files} would be restored as above; files that commands changed stay. Restore? [y/N] ")?;
         err.flush()?;
         let mut line = String::new();
@@ -87,13 +94,36 @@ impl RestorePreview {
     }
 }
 
+/// Returns the texts of the first files, and of the number of the others.
+fn name_first<T>(files: &[T], name: impl Fn(&T) -> String) -> Vec<String> {
+    let rest = files.len().checked_sub(MAX_NAMED).filter(|rest| *rest > 0);
+    files.iter().take(MAX_NAMED).map(name).chain(rest.map(|rest| format!("and {rest} more"))).collect()
+}
+
 pub(crate) fn describe_restored(files: &[String]) -> String {
     match files {
         [] => "no file had to be restored".to_owned(),
         files => {
-            let names: Vec<String> = files.iter().map(|file| harmless(file)).collect();
+            let names = name_first(files, |file| on_one_line(file));
             let restored = count(u64::try_from(files.len()).unwrap_or(u64::MAX), "file");
             format!("{restored} restored: {}; files that commands changed stay", names.join(", "))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name with a line break forges a line of the report. The control: a plain name.
+    #[test]
+    fn restored_file_is_named_on_one_line() {
+        let shown = |files: &[&str]| describe_restored(&files.iter().map(|&file| file.to_owned()).collect::<Vec<_>>());
+        assert_eq!(
+            shown(&["a\nsession x: run 1 is rolled back", "b"]),
+            "2 files restored: a<U+000A>session x: run 1 is rolled back, b; files that commands changed stay"
+        );
+        let many = shown(&["a"; 5_000]);
+        assert!(many.len() < 500 && many.contains(", a, and 4900 more; files"), "{many}");
     }
 }

@@ -3,6 +3,7 @@ use std::io::Write as _;
 use serde::Serialize;
 use subtend_actors::UnrecordedWrite;
 use subtend_actors::transcript::{MAX_NESTED_LEVELS, Transcript, TranscriptError, TranscriptReading};
+use subtend_tools::checkpoint::Patches;
 
 use super::checkpoints;
 use super::data::StoreArgs;
@@ -49,12 +50,17 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let transcript = Transcript::read(reader.journal(), id, options)?;
     let writes = match checkpoints::for_store(&args.store.place()?) {
         // Calls in flight of a running process have no results yet.
-        Some(saved) => subtend_actors::checkpoints::unrecorded(reader.journal(), &saved, (id, !reader.is_hosted()))
-            .or_else(|error| {
-                // Still show the transcript.
-                writeln!(anstream::stderr(), "warning: writes without results are not shown: {error}")?;
-                Ok::<_, Fail>(Vec::new())
-            })?,
+        Some(saved) => subtend_actors::checkpoints::unrecorded(
+            reader.journal(),
+            &saved,
+            (id, !reader.is_hosted()),
+            &mut Patches::default(),
+        )
+        .or_else(|error| {
+            // Still show the transcript.
+            writeln!(anstream::stderr(), "warning: writes without results are not shown: {error}")?;
+            Ok::<_, Fail>(Vec::new())
+        })?,
         None => Vec::new(),
     };
     let hosted = reader.is_hosted();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use subtend_journal::Journal;
 use subtend_session::ids::{Hash, RunNo, SessionId};
-use subtend_tools::checkpoint::{AwaitedRecord, CheckpointError, Checkpoints, PendingRestore, RestorePlan, Restored};
+use subtend_tools::checkpoint::{
+    AwaitedRecord, CheckpointError, Checkpoints, Patches, PendingRestore, RestorePlan, Restored,
+};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::{BranchOptions, ControlError, SessionHandle};
@@ -12,18 +14,18 @@ use crate::views::checkpoints::{RestorePoint, restore_plan, rolled_back, unreada
 
 impl SessionHandle {
     /// Returns the file changes that a rollback or a branch would make. They come from the checkpoints of the session and of the runs that it owned;
-    /// files that shell commands changed have no checkpoints.
+    /// files that shell commands changed have no checkpoints. Only `with_patch`, the plan has their patch, which takes most of the time.
     /// # Errors
     /// [`ControlError::Refused`] if the host keeps no checkpoints or they cannot be read; [`ControlError::Working`] while a session whose
     /// files would be restored has a run in flight.
-    pub async fn restore_plan(&self, point: RestorePoint) -> Result<RestorePlan, ControlError> {
+    pub async fn restore_plan(&self, point: RestorePoint, with_patch: bool) -> Result<RestorePlan, ControlError> {
         let checkpoints = self.checkpoints()?;
         drop(self.sessions.log.journal.settled().await);
         let (journal, id) = (self.sessions.log.journal.clone(), self.id);
         let permit = self.restore_permit().await;
         let plan = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            restore_plan(&journal, &checkpoints, (id, point))
+            restore_plan(&journal, &checkpoints, (id, point), with_patch.then(Patches::default))
         });
         Ok(plan.await.map_err(|error| unreadable(&error))??.1)
     }
@@ -55,7 +57,7 @@ impl SessionHandle {
         let permit = self.restore_permit().await;
         let found = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let (run, plan) = restore_plan(&journal, &checkpoints, (id, RestorePoint::Run(run)))?;
+            let (run, plan) = restore_plan(&journal, &checkpoints, (id, RestorePoint::Run(run)), None)?;
             let is_done = plan.changes.is_empty() && plan.conflicts.is_empty();
             let rolled_back = rolled_back(&journal, id).map_err(|error| unreadable(&error))?;
             Ok(Some(run).filter(|run| is_done && rolled_back.contains(run)))
@@ -147,7 +149,7 @@ fn record(
     const MAX_PLANS: usize = 3;
     for _ in 0..MAX_PLANS {
         let start = checkpoints.begin_plan().map_err(|error| unreadable(&error))?;
-        let (run, plan) = restore_plan(journal, checkpoints, of)?;
+        let (run, plan) = restore_plan(journal, checkpoints, of, None)?;
         let awaits = awaits(run);
         match checkpoints.intend((of.0, run), (plan, shown), awaits, start) {
             Err(CheckpointError::Stale) => {}
@@ -190,14 +192,16 @@ mod tests {
         let limit = Duration::from_millis(50);
         let all = session.sessions.restores.acquire_many(4).await.expect("all permits");
         let tasks = session.sessions.life.tasks.len();
-        assert!(timeout(limit, session.restore_plan(point)).await.is_err());
+        assert!(timeout(limit, session.restore_plan(point, false)).await.is_err());
         assert!(timeout(limit, session.roll_back_files(None, other)).await.is_err());
         assert!(timeout(limit, session.branch_files(branch(), other)).await.is_err());
         assert!(timeout(limit, session.restored_before(None)).await.is_err());
         assert_eq!(session.sessions.life.tasks.len(), tasks, "a client that left is still waited for");
         drop(all);
         let limit = Duration::from_secs(60);
-        assert!(timeout(limit, session.restore_plan(point)).await.expect("a permit").expect("a plan").is_empty());
+        assert!(
+            timeout(limit, session.restore_plan(point, false)).await.expect("a permit").expect("a plan").is_empty()
+        );
         let stale = timeout(limit, session.roll_back_files(None, other)).await.expect("a permit");
         assert!(matches!(stale, Err(ControlError::Refused(_))), "{stale:?}");
         let stale = timeout(limit, session.branch_files(branch(), other)).await.expect("a permit");

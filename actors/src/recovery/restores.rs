@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use subtend_journal::Journal;
 use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
-use subtend_tools::checkpoint::{AwaitedRecord, Checkpoints};
+use subtend_tools::checkpoint::{AwaitedRecord, Checkpoints, Patches};
 
 use crate::views::checkpoints::{UnrecordedWrite, unrecorded, unrecorded_checkpoints};
 
@@ -71,7 +71,8 @@ pub(crate) async fn unfinished_writes(
     let Some(checkpoints) = checkpoints.cloned().filter(|_| !sessions.is_empty()) else { return Vec::new() };
     let journal = journal.clone();
     let found = tokio::task::spawn_blocking(move || {
-        let of = |id: SessionId| unrecorded(&journal, &checkpoints, (id, true)).unwrap_or_default();
+        let mut patches = Patches::default();
+        let of = |id: SessionId| unrecorded(&journal, &checkpoints, (id, true), &mut patches).unwrap_or_default();
         sessions.into_iter().flat_map(of).collect()
     });
     found.await.unwrap_or_default()

@@ -9,7 +9,7 @@ use subtend_session::ids::{CallId, RunKey, RunNo, Seq, SessionId};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
-use subtend_tools::checkpoint::{Checkpoint, CheckpointError, Checkpoints, ExaminedFile, RestorePlan};
+use subtend_tools::checkpoint::{Checkpoint, CheckpointError, Checkpoints, ExaminedFile, Patches, RestorePlan};
 
 use crate::values::error::ControlError;
 use crate::values::owned_runs::runs_below;
@@ -67,13 +67,14 @@ impl KnownCalls {
     }
 }
 
-/// Returns the file changes of a restore to `point`, and the run that it belongs to. Blocks.
+/// Returns the file changes of a restore to `point`, with their patch if `patches` formats it, and the run that it belongs to. Blocks.
 /// # Errors
 /// [`ControlError::Working`] if a session whose files would be restored has a run in flight.
 pub(crate) fn restore_plan(
     journal: &Journal,
     checkpoints: &Checkpoints,
     (session, point): (SessionId, RestorePoint),
+    patches: Option<Patches>,
 ) -> Result<(RunNo, RestorePlan), ControlError> {
     let tree = below(journal, session).map_err(|error| unreadable(&error))?;
     let (mut all, mut known) = (Vec::new(), BTreeMap::new());
@@ -100,7 +101,7 @@ pub(crate) fn restore_plan(
             )));
         }
     }
-    Ok((run, checkpoints.plan(&all, &of.into_keys().collect())))
+    Ok((run, checkpoints.plan(&all, &of.into_keys().collect(), patches)))
 }
 
 fn is_undone(
@@ -173,17 +174,19 @@ pub(crate) fn below(journal: &Journal, session: SessionId) -> Result<Vec<Session
     Ok(all.into_iter().collect())
 }
 
-/// Returns the writes of a session whose results are missing in the journal. With `open`, includes those of calls without any result. Blocks.
+/// Returns the writes of a session whose results are missing in the journal. With `open`, includes those of calls without any result.
+/// `patches` bounds what is shown of all of them. Blocks.
 /// # Errors
 /// The error of reading the journal or a checkpoint.
 pub fn unrecorded(
     journal: &Journal,
     checkpoints: &Checkpoints,
     of: (SessionId, bool),
+    patches: &mut Patches,
 ) -> Result<Vec<UnrecordedWrite>, ControlError> {
     let mut found = Vec::new();
     for (call, checkpoint) in unrecorded_checkpoints(journal, checkpoints, of)? {
-        let files = checkpoints.examine(&checkpoint).into_iter();
+        let files = checkpoints.examine(&checkpoint, patches).into_iter();
         found.extend(files.map(|file| UnrecordedWrite { session: of.0, run: checkpoint.run, call, file }));
     }
     Ok(found)

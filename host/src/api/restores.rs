@@ -22,6 +22,14 @@ pub(super) struct RestoreQuery {
     run: Option<u32>,
     /// Record of the message.
     at: Option<u64>,
+    /// False leaves the patch empty, and does not compare the files.
+    #[serde(default = "yes")]
+    #[param(default = true)]
+    patch: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// The files that a rollback or a branch with this digest restores.
@@ -31,7 +39,7 @@ pub(super) struct FilesRestore {
     files: Vec<RestoredFile>,
     /// Files that cannot be restored. If there are any, no file is restored.
     conflicts: Vec<FileConflict>,
-    /// The changes as a patch.
+    /// The changes as a patch of at most 5 MiB. A file that is too long for it has one line with the hashes of its contents.
     patch: String,
 }
 
@@ -82,7 +90,7 @@ pub(super) async fn get(
         (run, None) => RestorePoint::Run(run.map(RunNo)),
         (None, at) => RestorePoint::Message(at.map(Seq)),
     };
-    let plan = host.session(&id).await?.restore_plan(point).await?;
+    let plan = host.session(&id).await?.restore_plan(point, query.patch).await?;
     Ok(Json(plan.into()))
 }
 

@@ -66,7 +66,7 @@ pub(super) async fn page(
         (None, Some(at)) => (RestorePoint::Message(Some(Seq(at))), format!("Back to message {at}")),
         _ => return Err(Problem::malformed("restore: name either a `run` or a message by `at`").into()),
     };
-    let (files, why_unreadable) = match handle.restore_plan(point).await {
+    let (files, why_unreadable) = match handle.restore_plan(point, true).await {
         Ok(plan) => (Some(ShownRestore::of(plan)), None),
         // The page shows the reason: the conversation can be rolled back without the files.
         Err(ControlError::Refused(why)) => (None, Some(why)),

@@ -26,10 +26,9 @@ pub struct ExaminedFile {
 }
 
 impl Checkpoints {
-    /// Compares the files of a checkpoint with their current contents. Blocks.
-    pub fn examine(&self, checkpoint: &Checkpoint) -> Vec<ExaminedFile> {
-        let mut patches = Patches::new();
-        checkpoint.changes.iter().map(|change| self.examine_file(checkpoint, change, &mut patches)).collect()
+    /// Compares the files of a checkpoint with their current contents. `patches` bounds what is shown of all files. Blocks.
+    pub fn examine(&self, checkpoint: &Checkpoint, patches: &mut Patches) -> Vec<ExaminedFile> {
+        checkpoint.changes.iter().map(|change| self.examine_file(checkpoint, change, patches)).collect()
     }
 
     fn examine_file(&self, checkpoint: &Checkpoint, change: &FileChange, patches: &mut Patches) -> ExaminedFile {

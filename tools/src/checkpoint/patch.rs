@@ -1,10 +1,11 @@
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use similar::TextDiff;
 use tokio::time::Instant;
 
 use super::FileChange;
-use crate::escape::on_one_line;
+use crate::escape::{exact_pieces, on_one_line};
 use crate::workspace::state::FileState;
 
 /// Maximum size of a file that is compared by lines.
@@ -13,49 +14,116 @@ const MAX_COMPARED: usize = 1 << 20;
 const MAX_TIME: Duration = Duration::from_millis(500);
 /// Maximum time of the comparisons of all files together.
 const MAX_TOTAL_TIME: Duration = Duration::from_secs(3);
+/// Maximum size in bytes of the compared lines of all files together, after their invisible characters are escaped.
+const MAX_SHOWN: usize = 4 << 20;
+/// Maximum size in bytes of the compared lines of one file, so that one file does not keep all others from being shown.
+const MAX_FILE_SHOWN: usize = 1 << 20;
+/// Maximum size in bytes of the other lines: the names of files, and why a file is not shown.
+const MAX_NAMES: usize = 1 << 20;
 
-/// Formats changes as patches, in bounded time: an exact comparison can take minutes.
+/// Formats changes as patches, in bounded time and size: an exact comparison can take minutes, and a hundred files can take
+/// a gigabyte.
 #[derive(Debug)]
-pub(super) struct Patches {
+pub struct Patches {
     time_left: Duration,
+    shown_left: usize,
+    names_left: usize,
+    /// Number of files that are not even named.
+    unnamed: usize,
+}
+
+impl Default for Patches {
+    fn default() -> Self {
+        Self { time_left: MAX_TOTAL_TIME, shown_left: MAX_SHOWN, names_left: MAX_NAMES, unnamed: 0 }
+    }
 }
 
 impl Patches {
-    pub(super) fn new() -> Self {
-        Self { time_left: MAX_TOTAL_TIME }
+    /// Returns `change` in the format of `diff -u`, or one line with the hashes of its contents if it is too long to show.
+    pub(super) fn patch(&mut self, path: &str, change: &FileChange, (old, new): (&[u8], &[u8])) -> String {
+        // A name with line breaks could forge lines of the patch.
+        let path = on_one_line(path);
+        let name = |state: &FileState, side: &str| match state {
+            FileState::Absent => "/dev/null".to_owned(),
+            FileState::File { .. } | FileState::Link { .. } | FileState::Other => format!("{side}/{path}"),
+        };
+        let (from, to) = (name(&change.before, "a"), name(&change.after, "b"));
+        let head = format!("--- {from}\n+++ {to}\n");
+        let Some(names_left) = self.names_left.checked_sub(head.len()) else {
+            self.unnamed = self.unnamed.saturating_add(1);
+            return String::new();
+        };
+        self.names_left = names_left;
+        let lines = match (std::str::from_utf8(old), std::str::from_utf8(new)) {
+            _ if old.len().max(new.len()) > MAX_COMPARED => Err("too long to compare"),
+            (Ok(old), Ok(new)) => self.compare((old, new)).ok_or("too long to show"),
+            (Err(_), _) | (_, Err(_)) => Err("not text"),
+        };
+        lines.map_or_else(
+            |why| {
+                let side = |state: &FileState, bytes: &[u8]| match state {
+                    FileState::File { hash, .. } => format!("{} bytes ({hash})", bytes.len()),
+                    FileState::Absent | FileState::Link { .. } | FileState::Other => format!("{} bytes", bytes.len()),
+                };
+                let (before, after) = (side(&change.before, old), side(&change.after, new));
+                let line = format!("{head}({why}: {before} before, {after} after)\n");
+                self.names_left = self.names_left.saturating_sub(line.len().saturating_sub(head.len()));
+                line
+            },
+            |lines| format!("{head}{lines}"),
+        )
     }
 
-    /// Returns `change` in the format of `diff -u`.
-    pub(super) fn patch(&mut self, path: &str, change: &FileChange, sides: (&[u8], &[u8])) -> String {
+    /// Returns the lines that differ; `None` if they are too long. Their bytes are counted in both cases, since they were built.
+    fn compare(&mut self, (old, new): (&str, &str)) -> Option<String> {
+        if self.shown_left == 0 {
+            return None;
+        }
         let begun = Instant::now();
-        let text = patch(path, change, sides, self.time_left.min(MAX_TIME));
+        let diff = TextDiff::configure().timeout(self.time_left.min(MAX_TIME)).diff_lines(old, new);
+        let most = self.shown_left.min(MAX_FILE_SHOWN);
+        let mut lines = BoundedLines { text: String::new(), left: most };
+        let is_whole = write!(lines, "{}", diff.unified_diff()).is_ok();
         self.time_left = self.time_left.saturating_sub(begun.elapsed());
-        text
+        let built = if is_whole { most.saturating_sub(lines.left) } else { most };
+        self.shown_left = self.shown_left.saturating_sub(built);
+        if !(lines.text.is_empty() || lines.text.ends_with('\n')) {
+            lines.text.push('\n');
+        }
+        is_whole.then_some(lines.text)
+    }
+
+    /// Returns the last line of the patches, if files are left out of them.
+    pub(super) fn rest(&self) -> String {
+        match self.unnamed {
+            0 => String::new(),
+            1 => "(and 1 more file: GET /v1/sessions/ID/restore names all)\n".to_owned(),
+            more => format!("(and {more} more files: GET /v1/sessions/ID/restore names all)\n"),
+        }
     }
 }
 
-fn patch(path: &str, change: &FileChange, (old, new): (&[u8], &[u8]), time: Duration) -> String {
-    // A name with line breaks could forge lines of the patch.
-    let path = on_one_line(path);
-    let name = |state: &FileState, side: &str| match state {
-        FileState::Absent => "/dev/null".to_owned(),
-        FileState::File { .. } | FileState::Link { .. } | FileState::Other => format!("{side}/{path}"),
-    };
-    let (from, to) = (name(&change.before, "a"), name(&change.after, "b"));
-    let head = format!("--- {from}\n+++ {to}\n");
-    if old.len().max(new.len()) > MAX_COMPARED {
-        return format!("{head}(too long to compare: {} bytes before, {} bytes after)\n", old.len(), new.len());
+/// Lines of at most `left` bytes more, counted after their invisible characters are escaped: writing more fails, so that the
+/// rest is not built.
+struct BoundedLines {
+    text: String,
+    left: usize,
+}
+
+/// Counts bytes, and fails at a bound.
+struct BytesLeft<'a>(&'a mut usize);
+
+impl fmt::Write for BytesLeft<'_> {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        *self.0 = self.0.checked_sub(piece.len()).ok_or(fmt::Error)?;
+        Ok(())
     }
-    let (Ok(old_text), Ok(new_text)) = (std::str::from_utf8(old), std::str::from_utf8(new)) else {
-        return format!("{head}(not text: {} bytes before, {} bytes after)\n", old.len(), new.len());
-    };
-    let diff = TextDiff::configure().timeout(time).diff_lines(old_text, new_text);
-    let mut text = diff.unified_diff().header(&from, &to).to_string();
-    if text.is_empty() {
-        text = head;
+}
+
+impl fmt::Write for BoundedLines {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        write!(BytesLeft(&mut self.left), "{}", exact_pieces(piece))?;
+        self.text.push_str(piece);
+        Ok(())
     }
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text
 }

@@ -8,10 +8,13 @@ use subtend_session::ids::{Hash, SessionId};
 
 use super::patch::Patches;
 use super::{Checkpoint, Checkpoints, FileChange, MAX_FILE};
-use crate::escape::harmless;
+use crate::escape::on_one_line;
 use crate::policy;
 use crate::workspace::state::{FileState, PathState, read_entry};
 use crate::workspace::{Workspace, WorkspaceError};
+
+/// Maximum number of files that a message names.
+const MAX_NAMED: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestorePlan {
@@ -19,6 +22,7 @@ pub struct RestorePlan {
     pub changes: Vec<FileChange>,
     /// Files that cannot be restored. If there are any, the restore changes nothing.
     pub conflicts: Vec<RestoreConflict>,
+    /// The changes in the format of `diff -u`, in a bounded size; empty if it was not asked for.
     #[serde(skip)]
     pub patch: String,
 }
@@ -42,8 +46,10 @@ impl RestorePlan {
 }
 
 pub(super) fn list_conflicts(conflicts: &[RestoreConflict]) -> String {
-    let each = conflicts.iter().map(|conflict| format!("`{}` {}", harmless(&conflict.path), conflict.why));
-    each.collect::<Vec<_>>().join("; ")
+    let named = conflicts.iter().take(MAX_NAMED);
+    let each = named.map(|RestoreConflict { path, why }| format!("`{}` {}", on_one_line(path), on_one_line(why)));
+    let rest = conflicts.len().checked_sub(MAX_NAMED).filter(|rest| *rest > 0);
+    each.chain(rest.map(|rest| format!("and {rest} more"))).collect::<Vec<_>>().join("; ")
 }
 
 /// The changes of one file, from the first change that is undone.
@@ -61,8 +67,9 @@ struct FileHistory<'a> {
 }
 
 impl Checkpoints {
-    /// Plans to undo the checkpoints `undone`. `all` has all checkpoints of their sessions, oldest first. Blocks.
-    pub fn plan(&self, all: &[Checkpoint], undone: &BTreeSet<u64>) -> RestorePlan {
+    /// Plans to undo the checkpoints `undone`. `all` has all checkpoints of their sessions, oldest first. Without `patches`, the
+    /// plan has no patch, which takes most of the time. Blocks.
+    pub fn plan(&self, all: &[Checkpoint], undone: &BTreeSet<u64>, mut patches: Option<Patches>) -> RestorePlan {
         let mut histories: BTreeMap<(&Path, &str), FileHistory<'_>> = BTreeMap::new();
         let mut created_dirs: Vec<(&Path, &str)> = Vec::new();
         for checkpoint in all {
@@ -80,7 +87,6 @@ impl Checkpoints {
             }
         }
         let mut plan = RestorePlan::default();
-        let mut patches = Patches::new();
         let mut opened: BTreeMap<&Path, Result<Workspace, WorkspaceError>> = BTreeMap::new();
         for ((root, path), history) in histories {
             let workspace = opened.entry(root).or_insert_with(|| Workspace::open_canonical(root));
@@ -96,13 +102,16 @@ impl Checkpoints {
                         before: present.state,
                         after: history.before.0.clone(),
                     };
-                    plan.patch.push_str(&patches.patch(path, &change, (&present.bytes, &bytes)));
+                    if let Some(patches) = &mut patches {
+                        plan.patch.push_str(&patches.patch(path, &change, (&present.bytes, &bytes)));
+                    }
                     plan.changes.push(change);
                 }
                 Ok(None) => {}
                 Err(why) => plan.conflicts.push(RestoreConflict { path: path.to_owned(), why }),
             }
         }
+        plan.patch.push_str(&patches.map_or_else(String::new, |patches| patches.rest()));
         plan
     }
 
@@ -187,5 +196,22 @@ impl<'a> FileHistory<'a> {
             // A restore undid the later writes.
             self.later = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name with a line break forges another conflict. The control: a plain name.
+    #[test]
+    fn conflict_of_a_restore_is_one_short_line() {
+        let conflict = |path: &str| RestoreConflict { path: path.to_owned(), why: "is a\nlink".to_owned() };
+        assert_eq!(
+            list_conflicts(&[conflict("a\n`b`"), conflict("c")]),
+            "`a<U+000A>`b`` is a<U+000A>link; `c` is a<U+000A>link"
+        );
+        let many = list_conflicts(&vec![conflict("a"); 5_000]);
+        assert!(many.ends_with("; and 4900 more") && many.len() < 4_000, "{many}");
     }
 }

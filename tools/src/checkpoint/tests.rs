@@ -139,7 +139,7 @@ impl CheckpointFixture {
         let all = self.checkpoints.of_session(session()).unwrap();
         let undone: BTreeSet<u64> =
             all.iter().filter(|at| at.call.is_some() && at.run == RunNo(run)).map(|at| at.number).collect();
-        self.checkpoints.plan(&all, &undone)
+        self.checkpoints.plan(&all, &undone, Some(Patches::default()))
     }
 
     fn conflicts(&self, run: u32) -> Vec<String> {
@@ -379,7 +379,7 @@ async fn x15_checkpoint_shows_whether_its_file_was_written() {
     scene.write(1, "a", "a by 1\n").await;
     let [saved] = &*scene.checkpoints.of_session(session()).unwrap() else { panic!() };
     let fate = || {
-        let [file] = &*scene.checkpoints.examine(saved) else { panic!() };
+        let [file] = &*scene.checkpoints.examine(saved, &mut Patches::default()) else { panic!() };
         (file.fate, file.patch.clone())
     };
     assert_eq!(fate(), (FileFate::Written, "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a before\n+a by 1\n".to_owned()));

@@ -48,7 +48,8 @@ async fn restore_follows_no_link_in_place_of_a_workspace() {
         assert_eq!(refused.unwrap_err().to_string(), expected, "{moment}");
         assert_eq!(files.map(|(path, _)| fs::read_to_string(victim.join(path)).unwrap()), files.map(|(_, text)| text));
         let all = scene.checkpoints.of_session(session()).unwrap();
-        let examined: Vec<_> = all.iter().flat_map(|saved| scene.checkpoints.examine(saved)).collect();
+        let mut patches = Patches::default();
+        let examined: Vec<_> = all.iter().flat_map(|saved| scene.checkpoints.examine(saved, &mut patches)).collect();
         assert!(examined.iter().all(|file| file.fate == FileFate::ChangedSince), "{moment}: {examined:?}");
         fs::remove_file(&work).unwrap();
         fs::rename(&moved, &work).unwrap();

@@ -18,7 +18,7 @@ async fn x15_file_name_does_not_forge_lines_of_a_patch() {
         scene.write(1, name, "1\n").await;
         assert_eq!(scene.plan(1).patch, format!("--- a/{shown}\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"));
         let [saved] = &*scene.checkpoints.of_session(session()).unwrap() else { panic!() };
-        let [file] = &*scene.checkpoints.examine(saved) else { panic!() };
+        let [file] = &*scene.checkpoints.examine(saved, &mut Patches::default()) else { panic!() };
         assert_eq!(file.patch, format!("--- /dev/null\n+++ b/{shown}\n@@ -0,0 +1 @@\n+1\n"));
     }
 }
@@ -44,11 +44,71 @@ async fn x15_comparing_unlike_files_takes_bounded_time() {
     let begun = tokio::time::Instant::now();
     let plan = scene.plan(1);
     for saved in scene.checkpoints.of_session(session()).unwrap() {
-        scene.checkpoints.examine(&saved);
+        scene.checkpoints.examine(&saved, &mut Patches::default());
     }
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     assert_eq!(plan.changes.len(), names.len());
     let count = |sign: char| plan.patch.lines().filter(|line| line.starts_with(sign)).count();
     assert_eq!(count('-'), count('+'), "lines are missing");
     assert_eq!(scene.plan(2).patch, "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 2\n+a before\n");
+}
+
+/// Two hundred files of a mebibyte take a gigabyte as an escaped patch. The control: a small file next to them is shown.
+#[tokio::test]
+async fn x15_patch_of_many_large_files_is_bounded() {
+    let attacks: [(&str, usize); 3] = [("\n", 1 << 20), ("\u{1}", 1 << 18), ("\u{1}\n", 1 << 18)];
+    for (unit, times) in attacks {
+        let mut scene = CheckpointFixture::new();
+        let names: Vec<String> = (0..12).map(|n| format!("f{n:02}")).collect();
+        let long = unit.repeat(times);
+        for name in &names {
+            fs::write(scene.at(name), &long).unwrap();
+            scene.write(1, name, "x").await;
+        }
+        scene.write(1, "a", "a by 1\n").await;
+        let plan = scene.plan(1);
+        assert_eq!(plan.changes.len(), 13);
+        assert!(plan.patch.starts_with("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 1\n+a before\n"), "the control");
+        assert!(plan.patch.len() < 4 << 20 && crate::escape::exact(&plan.patch).len() < 5 << 20, "{unit:?}");
+        let (x, before) = (Hash::of(b"x"), Hash::of(long.as_bytes()));
+        for name in &names {
+            let line = format!(
+                "+++ b/{name}\n(too long to show: 1 bytes ({x}) before, {} bytes ({before}) after)\n",
+                long.len()
+            );
+            assert!(plan.patch.contains(&line), "{line}");
+        }
+        let all = scene.checkpoints.of_session(session()).unwrap();
+        let mut patches = Patches::default();
+        let files: Vec<_> = all.iter().flat_map(|saved| scene.checkpoints.examine(saved, &mut patches)).collect();
+        let shown = files.iter().map(|file| file.patch.len()).sum::<usize>();
+        assert!(files.len() == 13 && shown < 5 << 20, "{shown}");
+    }
+}
+
+/// Names of files are up to 4 KiB long, and each of their characters may be escaped. The control: short names.
+#[tokio::test]
+async fn x15_names_in_a_patch_are_bounded() {
+    let name_all = |name: &str| {
+        let mut patches = Patches::default();
+        let change = |path: String| FileChange {
+            root: "/".into(),
+            path,
+            created_dir: None,
+            before: FileState::Absent,
+            after: FileState::Absent,
+        };
+        let paths = (0..1_000).map(|n| format!("{name}{n:03}"));
+        let named = |path: String| {
+            patches.patch(&path, &FileChange { before: FileState::Other, ..change(path.clone()) }, (b"\xff", b""))
+        };
+        let patch: String = paths.map(named).collect();
+        patch + &patches.rest()
+    };
+    let long = name_all(&"\n".repeat(4_000));
+    assert!(long.len() < 2 << 20, "{}", long.len());
+    assert!(long.ends_with(" more files: GET /v1/sessions/ID/restore names all)\n"));
+    let short = name_all("f");
+    assert_eq!(short.matches("(not text: 1 bytes before, 0 bytes after)\n").count(), 1_000);
+    assert!(short.ends_with("after)\n"));
 }
