@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use clap::Subcommand;
@@ -10,8 +11,9 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::json;
-use super::paint::harmless;
+use super::paint::{harmless, harmless_pieces};
 use super::store_reader::StoreReader;
+use super::work::frame::MAX_SHOWN;
 use super::worktrees::{describe_changes, describe_merged, for_store};
 
 /// Shows, merges and removes the worktrees of sessions (`isolation: worktree`).
@@ -199,14 +201,47 @@ fn diff(worktrees: &Worktrees, session: SessionId, (as_json, is_raw): (bool, boo
     } else if is_raw {
         out.write_all(&patch)?;
     } else {
-        out.write_all(escape_patch(&patch).as_bytes())?;
+        let mut out = std::io::BufWriter::new(out);
+        write_escaped(&patch, |piece| out.write_fmt(piece))?;
+        out.flush()?;
     }
     Ok(Code::Done)
 }
 
-/// Returns the patch with control and invisible characters escaped.
-fn escape_patch(patch: &[u8]) -> String {
-    harmless(&String::from_utf8_lossy(patch))
+/// Writes the patch with control and invisible characters escaped, piece by piece: all of it can take gigabytes.
+fn write_escaped<E>(patch: &[u8], mut write: impl FnMut(fmt::Arguments<'_>) -> Result<(), E>) -> Result<(), E> {
+    for chunk in patch.utf8_chunks() {
+        write(format_args!("{}", harmless_pieces(chunk.valid())))?;
+        if !chunk.invalid().is_empty() {
+            write(format_args!("{}", char::REPLACEMENT_CHARACTER))?;
+        }
+    }
+    Ok(())
+}
+
+/// Text of at most [`MAX_SHOWN`] bytes: writing more fails, so that the rest is not escaped.
+struct ShownPart(String);
+
+impl fmt::Write for ShownPart {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        let left = MAX_SHOWN.saturating_sub(self.0.len());
+        self.0.push_str(piece.get(..piece.floor_char_boundary(left)).unwrap_or_default());
+        if piece.len() > left { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+/// Returns the question whether to merge, with as much of the patch as a person can read.
+fn merge_question(session: SessionId, patch: &[u8], changes: &WorktreeChanges) -> String {
+    let mut shown = ShownPart(String::new());
+    let is_whole = write_escaped(patch, |piece| fmt::Write::write_fmt(&mut shown, piece)).is_ok();
+    let rest = match is_whole && patch.len() <= MAX_SHOWN {
+        true => String::new(),
+        false => format!(
+            "\n[the rest is too long to show: `subtend worktree diff {}` prints the whole patch]\n",
+            session.short().0
+        ),
+    };
+    format!("{}{rest}{}\nMerge? [y/N] ", shown.0, harmless(&changes.summary()))
 }
 
 fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) -> Result<Code, Fail> {
@@ -217,10 +252,9 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
             harmless(&describe_merged(&merged))
         ));
     }
-    let (changes, patch) = worktrees.diff(session)?;
+    let (changes, patch) = worktrees.diff_start(session, MAX_SHOWN as u64 + 1)?;
     if !changes.files.is_empty() {
-        let question = format!("{}{}\nMerge? [y/N] ", escape_patch(&patch), harmless(&changes.summary()));
-        if !is_confirmed(yes, "merged", &question)? {
+        if !is_confirmed(yes, "merged", &merge_question(session, &patch, &changes))? {
             return Err(Fail::Other("nothing is merged".into()));
         }
     }
@@ -285,5 +319,37 @@ fn find_idle_session(args: &Args, worktrees: &Worktrees, for_store: &SessionArgs
 impl From<WorktreeError> for Fail {
     fn from(error: WorktreeError) -> Self {
         Self::Other(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The patch has 62 MiB of one control character. The control: a short patch is shown whole.
+    #[test]
+    fn merge_question_is_bounded() {
+        let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
+        let changes = WorktreeChanges {
+            branch: "subtend/a3f9c1".to_owned(),
+            tip: String::new(),
+            files: Vec::new(),
+            ignored: Vec::new(),
+            more_ignored: 0,
+            left: Vec::new(),
+        };
+        let rest = format!(
+            "\n[the rest is too long to show: `subtend worktree diff {}` prints the whole patch]\nno changes\nMerge? [y/N] ",
+            id.short().0
+        );
+        let attacks: [&[u8]; 3] = [b"\x7f", b"\xff", b"\n"];
+        for unit in attacks {
+            let long = merge_question(id, &unit.repeat(MAX_SHOWN + 1), &changes);
+            assert!(long.len() <= MAX_SHOWN + rest.len() && long.ends_with(&rest), "{}", long.len());
+        }
+        assert_eq!(merge_question(id, b"+\x7f\n", &changes), "+<U+007F>\nno changes\nMerge? [y/N] ");
+        let mut printed = String::new();
+        write_escaped(b"+\x7f\xff\r\n", |piece| fmt::Write::write_fmt(&mut printed, piece)).expect("written");
+        assert_eq!(printed, "+<U+007F>\u{fffd}\r\n");
     }
 }
