@@ -217,7 +217,8 @@ fn confirm(approval: WaitingApproval, call: &str, name: &str) -> Result<(), Fail
     }
     let mut err = anstream::stderr();
     let shown = approval.row().map(|row| line(&row, wall_ms())).unwrap_or_default();
-    write!(err, "{shown}\nallow? [y/N] ")?;
+    let again = shown.lines().next().filter(|_| frame::is_long(&shown)).map(|head| format!("{head}\n"));
+    write!(err, "{shown}\n{}allow? [y/N] ", again.unwrap_or_default())?;
     err.flush()?;
     let mut typed = String::new();
     std::io::stdin().read_line(&mut typed)?;

@@ -10,6 +10,15 @@ const MARK_WIDTH: usize = 3;
 /// Maximum size in bytes of a shown text, after its characters are made visible.
 pub(crate) const MAX_SHOWN: usize = 4 << 20;
 
+/// Numbers of rows and bytes after which the first line of a question may have left the terminal. The last lines then
+/// repeat it.
+const LONG_ROWS: usize = 20;
+const LONG_BYTES: usize = 2 << 10;
+
+pub(crate) fn is_long(shown: &str) -> bool {
+    shown.len() > LONG_BYTES || shown.split('\n').nth(LONG_ROWS).is_some()
+}
+
 /// Returns the width of the terminal on stderr; `None` without a terminal.
 pub(crate) fn columns() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stderr()).map(|(columns, _)| usize::from(columns.0))

@@ -6,21 +6,14 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::super::super::paint::{clip, exact, first_line};
 use super::super::diff;
-use super::super::frame::{frame_text, shown_text};
+use super::super::frame::{frame_text, is_long, shown_text};
 
 const RESOURCE_WIDTH: usize = 90;
 /// Width reserved for the other words of the question.
 const OTHER_WIDTH: usize = 40;
 const MIN_RESOURCE_WIDTH: usize = 12;
-/// Numbers of rows and bytes after which the first line of a question may have left the terminal. The last lines then repeat it.
-const LONG_ROWS: usize = 20;
-const LONG_BYTES: usize = 2 << 10;
 /// A longer content differs from the resource, which fits on one row.
 const MAX_COMPARED: usize = 4 << 10;
-
-fn is_long(framed: &str) -> bool {
-    framed.len() > LONG_BYTES || framed.split('\n').nth(LONG_ROWS).is_some()
-}
 
 /// Returns the text of the question with the full plan, command or diff.
 pub(super) fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<usize>) -> String {
