@@ -12,6 +12,12 @@ async fn x15_api_rolls_back_once_and_says_so() {
     let id = scene.run_to_end("general", &[write("a.txt", "one\nTWO\n"), "fail".to_owned()]).await;
     let path = format!("/v1/sessions/{id}/rollback");
     let plan = get(&scene.app, &format!("/v1/sessions/{id}/restore?run=1")).await.json();
+    // Without the patch, whose size others choose, the plan is the same.
+    let mut short = get(&scene.app, &format!("/v1/sessions/{id}/restore?run=1&patch=false")).await.json();
+    assert!(plan["patch"].as_str().is_some_and(|patch| patch.ends_with("-TWO\n+two\n")), "the control: {plan}");
+    assert_eq!(short["patch"].take(), json!(""));
+    short["patch"] = plan["patch"].clone();
+    assert_eq!(short, plan);
     let body = json!({"run": 1, "files": plan["digest"]});
     let first = post(&scene.app, &path, &body).await;
     assert_eq!(first.json(), json!({"run": 1, "files": ["a.txt"], "already_rolled_back": false}));
