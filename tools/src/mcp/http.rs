@@ -82,7 +82,7 @@ pub(super) fn transport(
     config.max_concurrent_requests = MAX_POSTS;
     let http = client(url).map_err(|error| error.to_string())?;
     let login = LoginToken::new(manager);
-    let client = CountedClient { http, login, opened: Arc::default(), budget: StreamBudget::default() };
+    let client = CountedClient { http, login, opened: OpenedStreams::default(), budget: StreamBudget::default() };
     let thread = ServerThread::start()?;
     // The transport spawns its tasks on the current runtime.
     let entered = thread.handle().map(Handle::enter);
@@ -110,8 +110,7 @@ fn client(url: &str) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
 pub(super) struct CountedClient {
     http: reqwest::Client,
     login: LoginToken,
-    /// Times at which streams were opened within [`REOPEN_WINDOW`].
-    opened: Arc<Mutex<VecDeque<Instant>>>,
+    opened: OpenedStreams,
     budget: StreamBudget,
 }
 
@@ -141,11 +140,15 @@ impl StreamBudget {
 type SseEvents = BoxStream<'static, Result<Sse, SseError>>;
 type HttpFault = StreamableHttpError<reqwest::Error>;
 
-impl CountedClient {
+/// Times at which streams were opened within [`REOPEN_WINDOW`].
+#[derive(Clone, Default)]
+struct OpenedStreams(Arc<Mutex<VecDeque<Instant>>>);
+
+impl OpenedStreams {
     /// Records the opening of a stream, and returns the time to wait before it.
     fn pause(&self) -> Duration {
         let now = Instant::now();
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while opened.front().is_some_and(|first| now.duration_since(*first) > REOPEN_WINDOW) {
             opened.pop_front();
         }
@@ -157,7 +160,9 @@ impl CountedClient {
             _ => MAX_REOPEN_DELAY,
         }
     }
+}
 
+impl CountedClient {
     async fn open_stream(
         &self,
         uri: Arc<str>,
@@ -344,7 +349,7 @@ impl StreamableHttpClient for CountedClient {
         headers: HashMap<HeaderName, HeaderValue>,
         most: usize,
     ) -> Result<SseEvents, HttpFault> {
-        tokio::time::sleep(self.pause()).await;
+        tokio::time::sleep(self.opened.pause()).await;
         let open =
             |token| self.open_stream(Arc::clone(&uri), (session.clone(), last.clone()), token, headers.clone(), most);
         self.login.authorize(open).await
@@ -360,13 +365,11 @@ mod tests {
     /// Without it, a stream that ends at once is reopened a thousand times a second. The control: one after a pause.
     #[tokio::test(start_paused = true)]
     async fn streams_are_opened_at_a_bounded_rate() {
-        let http = client("http://localhost").unwrap();
-        let login = LoginToken::new(AuthorizationManager::new("http://localhost").await.unwrap());
-        let counted = CountedClient { http, login, opened: Arc::default(), budget: StreamBudget::default() };
-        let pauses: Vec<u64> = (0..=FAST_REOPENS).map(|_| counted.pause().as_secs()).collect();
+        let opened = OpenedStreams::default();
+        let pauses: Vec<u64> = (0..=FAST_REOPENS).map(|_| opened.pause().as_secs()).collect();
         assert_eq!((&pauses[..3], pauses[FAST_REOPENS - 1], pauses[FAST_REOPENS]), (&[0, 1, 1][..], 1, 15));
         tokio::time::sleep(REOPEN_WINDOW + REOPEN_DELAY).await;
-        assert_eq!(counted.pause(), Duration::ZERO);
+        assert_eq!(opened.pause(), Duration::ZERO);
     }
 
     /// Endless comments must not keep a CPU busy. The control: without the pauses, all chunks are read at once.
