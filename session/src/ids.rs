@@ -78,7 +78,7 @@ impl<'de> Deserialize<'de> for Short {
         if text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Ok(Self(text));
         }
-        Err(serde::de::Error::custom(format!("the short name {text:?} has other characters than letters and digits")))
+        Err(serde::de::Error::custom(format!("the short name {text:?} is not of letters and digits only")))
     }
 }
 

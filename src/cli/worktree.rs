@@ -253,10 +253,8 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
         ));
     }
     let (changes, patch) = worktrees.diff_start(session, MAX_SHOWN as u64 + 1)?;
-    if !changes.files.is_empty() {
-        if !is_confirmed(yes, "merged", &merge_question(session, &patch, &changes))? {
-            return Err(Fail::Other("nothing is merged".into()));
-        }
+    if !changes.files.is_empty() && !is_confirmed(yes, "merged", &merge_question(session, &patch, &changes))? {
+        return Err(Fail::Other("nothing is merged".into()));
     }
     let merged = worktrees.merge(session, &changes.tip)?;
     if as_json {
