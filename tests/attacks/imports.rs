@@ -83,7 +83,7 @@ fn sec7_names_of_an_export_are_validated_field_by_field() {
     assert!(imported(lines()).is_ok(), "the control: an unchanged forged export is refused");
     let escape = "\u{1b}]0;owned\u{7}";
     let attacks: [(&str, &str, &str, &str); 15] = [
-        ("session_created", "short", "../../etc", "the short name \"../../etc\" is not"),
+        ("session_created", "short", "etcetc", "the short name \"etcetc\" is not"),
         ("session_created", "short", "", "the short name \"\" is not"),
         ("session_created", "agent", "../../agents/evil", "is a path, not a name"),
         ("session_created", "agent", escape, "has the control character"),
@@ -117,6 +117,25 @@ fn sec7_names_of_an_export_are_validated_field_by_field() {
         let refused = imported(lines).map(drop).expect_err(field);
         assert!(refused.contains(why) && refused.contains("nothing was imported"), "{kind}.{field}: {refused}");
     }
+}
+
+/// Commands print short names as they are, also those of a store from elsewhere. The control: letters and digits.
+#[test]
+fn short_name_with_other_characters_is_no_record() {
+    let mut lines = lines();
+    let mut read =
+        |short: &str| serde_json::from_value::<Record>(json!({"session_created": short_named(&mut lines, short)}));
+    for short in ["../../etc", "a3f9\u{1b}[2J", "a3f9c1\n"] {
+        let refused = read(short).expect_err("other characters").to_string();
+        assert!(refused.contains(&format!("the short name {short:?} is not of letters and digits only")), "{refused}");
+    }
+    assert!(read("a3f9c1").is_ok());
+}
+
+fn short_named(lines: &mut [Value], short: &str) -> Value {
+    let created = record(lines, "session_created");
+    created["short"] = json!(short);
+    created.clone()
 }
 
 /// A short name must be the end of its session's id, or it could be another session's. The control: a longer end.

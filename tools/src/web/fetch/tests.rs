@@ -57,7 +57,7 @@ fn page(media: &'static str) -> (String, Receiver<()>) {
                 format!("HTTP/1.1 200 OK\r\ncontent-type: {media}\r\nconnection: close\r\n\r\n<h1>inside</h1>");
             // The test may have ended.
             drop(stream.read(&mut [0; 65_536]).and_then(|_| stream.write_all(answer.as_bytes())));
-            drop(sender.send(()));
+            _ = sender.send(());
         }
     });
     (url, receiver)
