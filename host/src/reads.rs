@@ -30,8 +30,6 @@ use crate::shared_by_key::SharedByKey;
 use large::{LargeReads, in_turn};
 use stream_threads::{LIVE_READS, StreamThreads};
 
-/// Maximum number of concurrent reads of one session. Those that wait for the turn of a large read count.
-const SESSION_READS: usize = 8;
 /// Maximum number of concurrent exports.
 const EXPORTS: usize = 8;
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,7 +72,7 @@ impl Permits {
     }
 
     fn of_all() -> Self {
-        Self::new([SESSION_READS, 2, LIVE_READS, EXPORTS])
+        Self::new([4, 2, LIVE_READS, EXPORTS])
     }
 
     fn for_sender(sender: ReadSender) -> Self {
@@ -316,7 +314,7 @@ impl ReadPermits {
 impl ReadPermits {
     /// Holds all permits for reads of one session until the result is dropped.
     pub(crate) async fn hold_all_session_permits(&self) -> tokio::sync::SemaphorePermit<'_> {
-        self.all.session.acquire_many(8).await.expect("all permits")
+        self.all.session.acquire_many(4).await.expect("all permits")
     }
 }
 
