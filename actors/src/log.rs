@@ -9,7 +9,7 @@ use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{self, Stamp};
 use subtend_session::place::Place;
 use subtend_session::record::Record;
-use subtend_tools::threads::spawn_with_memory;
+use subtend_tools::memory_threads::spawn_with_memory;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 

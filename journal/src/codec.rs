@@ -208,6 +208,7 @@ impl Reference {
 }
 
 /// Returns the bytes of the frame in a row, also if its body is in a blob.
+#[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory measures its rows"))]
 pub(crate) fn frame_bytes(row: &[u8]) -> u64 {
     Reference::in_frame(row).map_or(row.len() as u64, |named| named.len.saturating_add(HEADER as u64))
 }
