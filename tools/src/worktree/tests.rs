@@ -297,7 +297,10 @@ fn x14_lock_of_a_removed_worktree_is_removed() {
     scene.worktrees.remove_unused_locks().unwrap();
     assert_eq!(scene.leftover_files(), lock);
     drop(held);
-    scene.worktrees.remove_unused_locks().unwrap();
+    // A process that another test forks holds the lock too until it executes its program.
+    (0..1_000).take_while(|_| !scene.leftover_files().is_empty()).for_each(|_| {
+        scene.worktrees.remove_unused_locks().unwrap();
+    });
     assert_eq!(scene.leftover_files(), Vec::<String>::new());
     // The control: a worktree keeps its lock.
     scene.open();

@@ -1,6 +1,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use serde_json::json;
 use subtend_session::authority::Authority;
@@ -48,10 +48,19 @@ fn run(tool: &Fetch, url: &str) -> BoxFuture<'static, Result<ToolOutput, ToolErr
 
 /// A server of one page, and the number of times that it was sent.
 fn page(media: &'static str) -> (String, Receiver<()>) {
+    let (url, sent, _) = held_page(media);
+    (url, sent)
+}
+
+/// A page whose server answers nothing until the sender is dropped. Calls read it on other threads, where they do not wait for a poll.
+fn held_page(media: &'static str) -> (String, Receiver<()>, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let (sender, receiver) = channel();
+    let (hold, held) = channel();
     std::thread::spawn(move || {
+        // Nothing is ever sent.
+        _ = held.recv();
         for mut stream in listener.incoming().flatten() {
             let answer =
                 format!("HTTP/1.1 200 OK\r\ncontent-type: {media}\r\nconnection: close\r\n\r\n<h1>inside</h1>");
@@ -60,7 +69,7 @@ fn page(media: &'static str) -> (String, Receiver<()>) {
             _ = sender.send(());
         }
     });
-    (url, receiver)
+    (url, receiver, hold)
 }
 
 /// Attack: calls of several workspaces that are all slow. The control: a call after another one runs.
@@ -68,13 +77,14 @@ fn page(media: &'static str) -> (String, Receiver<()>) {
 async fn calls_of_all_workspaces_share_their_permits() {
     let of_process = permits(3, 1);
     let (one, other) = (workspace(of_process), workspace(of_process));
-    let (url, _sent) = page("text/plain");
+    let (url, _sent, hold) = held_page("text/plain");
     let mut calls: Vec<_> = [&one, &other, &one, &other].map(|tool| run(tool, &url)).into();
     assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
     assert_eq!(of_process.calls.available_permits(), 0);
     // The last call waits: it takes the permit of the first one.
     drop(calls.remove(0));
     assert_eq!(of_process.calls.available_permits(), 0);
+    drop(hold);
     for call in calls {
         assert!(call.await.unwrap().content.contains("<h1>inside</h1>"));
     }
@@ -88,8 +98,8 @@ async fn calls_of_all_workspaces_share_their_permits() {
 async fn calls_of_a_workspace_leave_permits_to_others() {
     let of_process = permits(WORKSPACE_CALLS + 2, 1);
     let (one, other) = (workspace(of_process), workspace(of_process));
-    let (url, _sent) = page("text/plain");
-    let mut slow: Vec<_> = (0..WORKSPACE_CALLS + 2).map(|_| run(&one, &url)).collect();
+    let ((url, _sent), (slow, _, _hold)) = (page("text/plain"), held_page("text/plain"));
+    let mut slow: Vec<_> = (0..WORKSPACE_CALLS + 2).map(|_| run(&one, &slow)).collect();
     assert!(slow.iter_mut().all(|call| call.now_or_never().is_none()));
     assert_eq!(of_process.calls.available_permits(), 2);
     assert!(run(&other, &url).await.is_ok());
