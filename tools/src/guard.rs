@@ -118,7 +118,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     // The thread that finishes first also removes the sandbox's leftovers.
     let leftovers = std::sync::Arc::new(std::sync::Mutex::new((sandbox, counted)));
     let of_watcher = std::sync::Arc::clone(&leftovers);
-    std::thread::spawn(move || {
+    let watcher = std::thread::Builder::new().spawn(move || {
         match input {
             Some(input) if piped => piped::pass(input, prefix, typed, leader),
             input => {
@@ -133,9 +133,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         remove_leftovers(&of_watcher);
         if is_ended { std::process::exit(137) } else { reap::give_up() }
     });
-    let code = reap::wait(leader);
+    // A command that no thread watches would outlive the runtime.
+    let unwatched = watcher.err().map(|error| eprintln!("guard: cannot watch for the end of the runtime: {error}"));
+    let code = if unwatched.is_some() { 127 } else { reap::wait(leader) };
     kill_sandboxed(&leftovers);
-    let is_ended = reap::end(None);
+    let is_ended = reap::end(unwatched.map(|()| leader));
     remove_leftovers(&leftovers);
     if is_ended { code } else { reap::give_up() }
 }

@@ -1,33 +1,67 @@
 //! Threads for work that takes much memory.
 
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 const NAME: &str = "subtend-memory";
-/// Time after which a thread ends that has no work.
-const IDLE_TIME: Duration = Duration::from_millis(1);
 
-/// Runs work that may take much memory, on a thread that ends when it has no more of it. The allocator keeps what a thread frees
-/// until that thread ends, so the threads of the runtime, which last for many seconds, would each keep the memory of the work
-/// that they did.
+/// Runs work that may take much memory, on a thread that ends with it. The allocator keeps what a thread frees until that thread
+/// ends, so the threads of the runtime, which last for many seconds, would each keep the memory of the work that they did.
+///
+/// If the system refuses a thread, the work runs in a task of the runtime. The queue of a pool would keep the work, and the permits
+/// that it holds, until someone without a permit starts a thread. So the permits of callers bound the number of threads.
 pub fn spawn_with_memory<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    static THREADS: OnceLock<Option<Runtime>> = OnceLock::new();
-    let threads = THREADS
-        .get_or_init(|| Builder::new_current_thread().thread_keep_alive(IDLE_TIME).thread_name(NAME).build().ok());
     // A runtime with virtual time has one thread. Its clock waits only for its own work.
-    match threads.as_ref().filter(|_| Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread) {
-        Some(threads) => threads.spawn_blocking(work),
-        None => tokio::task::spawn_blocking(work),
+    if Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
+        return tokio::task::spawn_blocking(work);
     }
+    spawn_by(|run| std::thread::Builder::new().name(NAME.to_owned()).spawn(run).map(drop), work)
+}
+
+/// Runs `work` on the thread that `start` starts.
+fn spawn_by<T: Send + 'static>(
+    start: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    // A thread that is refused drops what it should run.
+    let work = Arc::new(Mutex::new(Some(work)));
+    let taken = Arc::clone(&work);
+    let take = move || taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (send, receive) = oneshot::channel();
+    let run = move || {
+        if let Some(work) = take() {
+            // An error means that the runtime has ended.
+            drop(send.send(catch_unwind(AssertUnwindSafe(work))));
+        }
+    };
+    let refused = match start(Box::new(run)) {
+        Ok(()) => None,
+        Err(_) => work.lock().unwrap_or_else(PoisonError::into_inner).take(),
+    };
+    tokio::spawn(async move {
+        match refused {
+            Some(work) => work(),
+            None => match receive.await {
+                Ok(Ok(done)) => done,
+                Ok(Err(panic)) => resume_unwind(panic),
+                Err(closed) => resume_unwind(Box::new(closed)),
+            },
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -48,5 +82,31 @@ mod tests {
         let has_ended = tokio::task::block_in_place(|| brief.recv_timeout(Duration::from_secs(60)));
         assert_eq!(has_ended, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
         assert_eq!(lasting.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
+    }
+
+    /// Attack: a command that uses up the threads of the system. A pool without a thread panicked, and its queue kept the work with
+    /// its permit, for which all later work waited. The control: a thread that is not refused, whose panic the caller receives.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn work_without_a_thread_runs_and_returns_its_permit() {
+        let permits = Arc::new(Semaphore::new(1));
+        let refuse = |run: Box<dyn FnOnce() + Send>| {
+            drop(run);
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        let start = |run: Box<dyn FnOnce() + Send>| std::thread::Builder::new().spawn(run).map(drop);
+        let starts: [&dyn Fn(Box<dyn FnOnce() + Send>) -> io::Result<()>; 2] = [&refuse, &start];
+        for start in starts {
+            let permit = Arc::clone(&permits).try_acquire_owned().unwrap();
+            let done = spawn_by(start, move || (permit, std::thread::current().name() == Some("subtend-memory"))).await;
+            drop(done.unwrap());
+            let permit = Arc::clone(&permits).try_acquire_owned().unwrap();
+            let work = move || {
+                let _held = permit;
+                std::panic::panic_any("a defect")
+            };
+            let panic = spawn_by::<()>(start, work).await.unwrap_err().into_panic();
+            assert_eq!(panic.downcast_ref(), Some(&"a defect"));
+            assert_eq!(permits.available_permits(), 1);
+        }
     }
 }

@@ -69,6 +69,8 @@ use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 
 #[cfg(target_os = "linux")]
+use crate::memory_threads::spawn_with_memory;
+#[cfg(target_os = "linux")]
 use crate::policy::HostPolicy;
 
 pub use places::Places;
@@ -151,7 +153,7 @@ pub(crate) fn sweep_once() {
 pub(crate) async fn remove_leftovers(guard: u32, limit: std::time::Duration) -> Vec<PathBuf> {
     // An error means that the removal still runs.
     let _ = tokio::time::timeout(limit, sweep()).await;
-    tokio::task::spawn_blocking(move || scratch::left_by(guard)).await.unwrap_or_default()
+    spawn_with_memory(move || scratch::left_by(guard)).await.unwrap_or_default()
 }
 
 /// Begins a sweep after those that are running, so that many killed guards do not take many threads.
@@ -218,7 +220,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     // A domain restricts the thread that enters it, and its descendants. The guard stays outside, so that it can find and kill all of them.
     let (start, started) = mpsc::channel();
     let (killer, stop_requests) = mpsc::channel::<mpsc::Sender<()>>();
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().spawn(move || {
         let entered = domain::enter(&authority, &path, &places);
         let child = entered.and_then(|(filter, granted)| spawn_within(command, filter, granted));
         if start.send(child).is_err() {
@@ -230,8 +232,14 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
             drop(done);
         }
     });
+    thread.map_err(|error| no_thread(&error))?;
     let child = started.recv().map_err(|_| "the sandbox panicked".to_owned())??;
     Ok(SandboxedCommand { child, killer, _scratch: scratch })
+}
+
+#[cfg(target_os = "linux")]
+fn no_thread(error: &std::io::Error) -> String {
+    format!("cannot start its threads: {error}")
 }
 
 /// Starts a command in a nested domain, so that it cannot signal threads of the guard.
@@ -241,7 +249,7 @@ fn spawn_within(
     filter: domain::CommandFilter,
     granted: modes::GrantedPlaces,
 ) -> Result<Child, String> {
-    let started = std::thread::spawn(move || {
+    let started = std::thread::Builder::new().spawn(move || {
         domain::enter_inner()?;
         let listener = filter.apply()?;
         let child = command.spawn();
@@ -249,10 +257,13 @@ fn spawn_within(
         Ok::<_, String>((child, listener))
     });
     // The join guarantees that no thread of the guard remains in the command's own domain.
+    let started = started.map_err(|error| no_thread(&error))?;
     let (child, listener) = started.join().map_err(|_| "the sandbox panicked".to_owned())??;
     if let Some(listener) = listener {
         // This thread is in the outer domain, and without the filter, whose calls it makes itself.
-        std::thread::spawn(move || granted.answer_calls(&listener));
+        let answering = std::thread::Builder::new().spawn(move || granted.answer_calls(&listener));
+        // Without its input, the command ends before it becomes the program.
+        answering.map_err(|error| no_thread(&error))?;
     }
     Ok(child)
 }

@@ -14,6 +14,7 @@ use subtend_session::ids::{SessionId, Text};
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Worktree;
 use subtend_tools::display::Display;
+use subtend_tools::memory_threads::spawn_with_memory;
 use subtend_tools::option::ToolOption;
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use subtend_tools::workspace::Workspace;
@@ -56,7 +57,7 @@ impl ToolDirectory {
 
     async fn open_async(self) -> Result<Arc<Workspace>, String> {
         let turn = self.turn().await;
-        let opened = tokio::task::spawn_blocking(move || {
+        let opened = spawn_with_memory(move || {
             let _turn = turn;
             self.open()
         })
@@ -83,7 +84,7 @@ impl ToolDirectory {
         let Some(text) = answer.text.as_ref().filter(|text| !text.trim().is_empty()) else { return answer };
         let changes = async move {
             let turn = worktrees.turn(session).await;
-            tokio::task::spawn_blocking(move || {
+            spawn_with_memory(move || {
                 let _turn = turn;
                 note(session, &worktrees.changes(session))
             })
@@ -107,7 +108,7 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
     let removed = tokio::spawn(async move {
         for session in of {
             let (worktrees, turn) = (Arc::clone(&worktrees), worktrees.turn(session).await);
-            let removed = tokio::task::spawn_blocking(move || {
+            let removed = spawn_with_memory(move || {
                 let _turn = turn;
                 if let Err(error) = worktrees.discard(session, None) {
                     tracing::warn!(%session, %error, "cannot remove the worktree of a deleted session; the next start retries");

@@ -9,6 +9,7 @@ use subtend_session::dialect::Dialect;
 use subtend_session::ids::{CallId, Text, TurnNo};
 use subtend_session::state::State;
 use subtend_tools::dialect::StartRequest;
+use subtend_tools::memory_threads::spawn_with_memory;
 
 use crate::calls::files::{FileRequest, FileTexts, FilesRead, FilesReading};
 use crate::calls::in_flight::{Parsed, ParsedCalls};
@@ -70,7 +71,7 @@ impl Driver {
                         }
                     }
                 };
-                tokio::task::spawn_blocking(read).await
+                spawn_with_memory(read).await
             };
             // A disk that does not answer must not delay a shutdown.
             let read = tokio::select! {

@@ -7,6 +7,7 @@ use subtend_session::ids::{Hash, RunNo, SessionId};
 use subtend_tools::checkpoint::{
     AwaitedRecord, CheckpointError, Checkpoints, Patches, PendingRestore, RestorePlan, Restored,
 };
+use subtend_tools::memory_threads::spawn_with_memory;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::{BranchOptions, ControlError, SessionHandle};
@@ -23,7 +24,7 @@ impl SessionHandle {
         drop(self.sessions.log.journal.settled().await);
         let (journal, id) = (self.sessions.log.journal.clone(), self.id);
         let permit = self.restore_permit().await;
-        let plan = tokio::task::spawn_blocking(move || {
+        let plan = spawn_with_memory(move || {
             let _permit = permit;
             restore_plan(&journal, &checkpoints, (id, point), with_patch.then(Patches::default))
         });
@@ -55,7 +56,7 @@ impl SessionHandle {
         let checkpoints = self.checkpoints()?;
         let (journal, id) = (self.sessions.log.journal.clone(), self.id);
         let permit = self.restore_permit().await;
-        let found = tokio::task::spawn_blocking(move || {
+        let found = spawn_with_memory(move || {
             let _permit = permit;
             let (run, plan) = restore_plan(&journal, &checkpoints, (id, RestorePoint::Run(run)), None)?;
             let is_done = plan.changes.is_empty() && plan.conflicts.is_empty();
@@ -100,7 +101,7 @@ impl SessionHandle {
         // Runs in a task, so that a caller that disappears does not leave the restore half done.
         let task = self.sessions.life.tasks.spawn(async move {
             let _permit = permit;
-            let recorded = tokio::task::spawn_blocking(move || record(&journal, &of, (id, point), shown, &awaits));
+            let recorded = spawn_with_memory(move || record(&journal, &of, (id, point), shown, &awaits));
             let (run, awaits, pending) = recorded.await.map_err(|error| unreadable(&error))??;
             let order = order(run);
             let done = order.await;
@@ -110,7 +111,7 @@ impl SessionHandle {
                 // The next start finds out whether the decision is in the journal.
                 Err(error @ ControlError::Stopped(_)) => return Err(error),
                 Err(error) => {
-                    let withdrawn = tokio::task::spawn_blocking(move || checkpoints.withdraw(&pending));
+                    let withdrawn = spawn_with_memory(move || checkpoints.withdraw(&pending));
                     if let Err(left) = withdrawn.await.map_err(|left| left.to_string()).and_then(|done| done.map_err(|left| left.to_string()))
                     {
                         tracing::warn!(session = %id, error = left, "cannot remove a refused restore; the next start removes it");
@@ -118,7 +119,7 @@ impl SessionHandle {
                     return Err(error);
                 }
             };
-            let restored = tokio::task::spawn_blocking(move || checkpoints.perform(pending)).await;
+            let restored = spawn_with_memory(move || checkpoints.perform(pending)).await;
             let restored = restored.map_err(|error| unreadable(&error))?;
             Ok((done, restored.map_err(|error| after_record(awaits, &error))?))
         });

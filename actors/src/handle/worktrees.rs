@@ -7,6 +7,7 @@ use std::sync::Arc;
 use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::record::Record;
+use subtend_tools::memory_threads::spawn_with_memory;
 use subtend_tools::worktree::{
     KeptBranch, Merged, WorktreeChanges, WorktreeEntry, WorktreeError, WorktreeList, Worktrees,
 };
@@ -175,7 +176,7 @@ impl SessionHandle {
         let permit = Arc::clone(&self.sessions.worktree_work).acquire_owned().await;
         // The work keeps both if the caller is dropped. The result keeps them until the caller takes it, because it may be large.
         let work = move || (work(&worktrees, &journal, id), (turn, permit));
-        match tokio::task::spawn_blocking(work).await {
+        match spawn_with_memory(work).await {
             Ok((done, _held)) => done,
             Err(error) => Err(cannot_use(&error)),
         }

@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::bounded::len;
 use crate::commands::Commands;
 use crate::guard::{CLOSE, Guard, LIMITS, TYPED_FLAG};
+#[cfg(unix)]
+use crate::memory_threads::spawn_with_memory;
 use crate::processes::TypedText;
 use crate::sandbox;
 use crate::workspace::Workspace;
@@ -236,7 +238,7 @@ async fn files_left(guard: Option<u32>) -> Vec<PathBuf> {
 #[cfg(unix)]
 async fn kill_with_descendants(guard: &Child) -> bool {
     let Some(id) = guard.id() else { return true };
-    !matches!(tokio::task::spawn_blocking(move || crate::guard::kill_with_descendants(id)).await, Ok(true))
+    !matches!(spawn_with_memory(move || crate::guard::kill_with_descendants(id)).await, Ok(true))
 }
 
 #[cfg(not(unix))]

@@ -23,7 +23,7 @@ pub(super) fn feed(mut input: ChildStdin, prefix: &[u8], first_line: bool) {
         // The caller's next read detects an error or the end of the runtime.
         drop(io::stdin().lock().read_until(b'\n', &mut line));
     }
-    std::thread::spawn(move || drop(input.write_all(&line)));
+    report(std::thread::Builder::new().spawn(move || drop(input.write_all(&line))));
 }
 
 /// Passes `prefix` and standard input to the command; with `until_close`, only up to [`CLOSE`]. After the end of standard input,
@@ -31,7 +31,7 @@ pub(super) fn feed(mut input: ChildStdin, prefix: &[u8], first_line: bool) {
 ///
 /// A second thread copies: that blocks if the command does not read. This one watches for the runtime's end.
 pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], until_close: bool, leader: Pid) {
-    std::thread::spawn(move || {
+    let copying = std::thread::Builder::new().spawn(move || {
         // Ignore errors: other code detects the end of the command or the runtime. The end of the copy closes the pipe.
         drop(input.write_all(prefix).and_then(|()| {
             if until_close {
@@ -41,6 +41,7 @@ pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], until_close: bo
             }
         }));
     });
+    report(copying);
     // With no requested events, poll reports only the end of the pipe.
     let stdin = rustix::stdio::stdin();
     loop {
@@ -58,6 +59,13 @@ pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], until_close: bo
     // An error means that the group has already ended.
     let _ = kill_process_group(leader, Signal::TERM);
     std::thread::sleep(TERM_GRACE);
+}
+
+/// Reports that the system refused a thread. Then the input of the command is closed, and its end is still watched.
+fn report(thread: io::Result<std::thread::JoinHandle<()>>) {
+    if let Err(error) = thread {
+        eprintln!("guard: cannot pass input to the command: {error}");
+    }
 }
 
 /// Copies standard input to `input` until [`CLOSE`] or the end.

@@ -179,12 +179,18 @@ impl Git {
         let (send, answers) = mpsc::channel();
         let (out, errors) = (child.stdout.take(), child.stderr.take());
         let sent = send.clone();
-        std::thread::spawn(move || drop(sent.send((true, read(out, most)))));
-        std::thread::spawn(move || drop(send.send((false, read(errors, MAX_ERROR_OUTPUT)))));
+        let thread = || std::thread::Builder::new().name("subtend-git".to_owned());
+        let readers = thread()
+            .spawn(move || drop(sent.send((true, read(out, most)))))
+            .and_then(|_| thread().spawn(move || drop(send.send((false, read(errors, MAX_ERROR_OUTPUT))))));
         let (mut whole, mut out, mut error_output) = (true, Vec::new(), Vec::new());
         let mut patience = FIRST_SEARCH;
         for _ in 0..2 {
-            let (is_out, (bytes, is_whole)) = match receive(&answers, &mut patience, (child.id(), &at.reach)) {
+            let received = match &readers {
+                Ok(_) => receive(&answers, &mut patience, (child.id(), &at.reach)),
+                Err(error) => Err(format!("its output cannot be read: {error}")),
+            };
+            let (is_out, (bytes, is_whole)) = match received {
                 Ok(received) => received,
                 Err(why) => {
                     drop(guard_pipe);
@@ -317,10 +323,10 @@ pub(super) fn run_confined<T: Send>(
     }
     // A sandbox applies to the thread that enters it and to the processes that the thread starts.
     std::thread::scope(|scope| {
-        let started = scope.spawn(|| {
+        let started = std::thread::Builder::new().spawn_scoped(scope, || {
             sandbox::enter_within(&reach.written, &reach.read, program, workspaces).map_err(io::Error::other)?;
             act()
-        });
+        })?;
         started.join().unwrap_or_else(|_| Err(io::Error::other("the sandbox panicked")))
     })
 }
