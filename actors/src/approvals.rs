@@ -99,14 +99,6 @@ impl Runtime {
         }
     }
 
-    /// Returns all calls that wait for an approval, oldest first.
-    /// # Errors
-    /// The error of reading the journal.
-    pub async fn approvals(&self) -> Result<Vec<Approval>, ReadError> {
-        let calls = self.waiting_calls().await?;
-        Ok(self.read_approvals(&calls, |approval| approval))
-    }
-
     /// Returns the names of all calls that wait for an approval, oldest first. Reads no session.
     /// # Errors
     /// The error of reading the journal.

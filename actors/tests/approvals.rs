@@ -1,7 +1,6 @@
 //! Approvals: which approver is asked, how calls wait for the answer, and what happens to calls without one.
 
 use crate::support::*;
-use subtend_actors::Approval;
 
 /// Returns a policy that allows everything, except that `make.*` needs an approval and `break` is denied.
 fn policy() -> RuleSet {
@@ -72,7 +71,7 @@ async fn call_that_needs_approval_is_denied_without_an_approver() {
     assert_eq!(begun.elapsed(), Duration::ZERO, "the denial waited");
     assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AnsweredBy::NoApprover)]);
     assert_eq!(ends(&journal, &session).await, [CallEnd::Denied]);
-    assert_eq!((ran.load(Ordering::Relaxed), runtime.approvals().await.expect("a list")), (0, Vec::new()));
+    assert_eq!((ran.load(Ordering::Relaxed), asked(&runtime).await), (0, Vec::new()));
     shut(runtime).await;
 }
 
@@ -97,7 +96,7 @@ async fn approver_gets_the_ask_and_its_answer_starts_the_call() {
     };
     assert!(approval.deadline_ms > Some(runtime.now_ms()), "{approval:?}");
     assert_eq!(approval, expected);
-    assert_eq!(runtime.approvals().await.expect("a list"), [expected]);
+    assert_eq!(asked(&runtime).await, [expected]);
     assert_eq!(ran.load(Ordering::Relaxed), 0, "the call did not wait");
     assert_eq!(approver.answer(&approval, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
     // An approval for one call does not cover later calls: the same access is asked for again.
@@ -107,7 +106,7 @@ async fn approver_gets_the_ask_and_its_answer_starts_the_call() {
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     assert_eq!(ends(&journal, &session).await, [CallEnd::Ok, CallEnd::Denied]);
-    assert_eq!(runtime.approvals().await.expect("a list"), []);
+    assert_eq!(asked(&runtime).await, []);
     drop(approver);
     shut(runtime).await;
 }
@@ -172,7 +171,7 @@ async fn unanswered_ask_is_denied_at_its_deadline() {
     let approval = approver.next().await;
     // Dropping the last approver does not deny open asks.
     drop(approver);
-    assert_eq!(runtime.approvals().await.expect("a list").len(), 1);
+    assert_eq!(asked(&runtime).await.len(), 1);
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(begun.elapsed(), Duration::from_millis(Limits::default().ask_ms));
     assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AnsweredBy::Deadline)]);
@@ -321,7 +320,7 @@ async fn open_ask_is_closed_at_the_next_start() {
     // The journal alone would allow an answer, but the next start closes the ask.
     assert_eq!(journal.outbox().expect("rows").len(), 1);
     let runtime = maker(&journal, &ran, &["a"]).await;
-    assert_eq!(runtime.approvals().await.expect("a list"), []);
+    assert_eq!(asked(&runtime).await, []);
     let session = runtime.session(session.id()).expect("a store").expect("a session");
     assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
     assert_eq!(asks(&journal, &session).await, [(approval.call, AskVerdict::Deny, AnsweredBy::Closed)]);

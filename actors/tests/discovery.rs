@@ -177,7 +177,7 @@ async fn b8_use_tool_obeys_rules_approvals_and_hooks() {
         let (session, receipt) = sent(&runtime, "go").await;
         let approval = approver.next().await;
         assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("make", "make.thing", "fuss"));
-        assert_eq!(runtime.approvals().await.expect("approvals"), std::slice::from_ref(&approval));
+        assert_eq!(asked(&runtime).await, std::slice::from_ref(&approval));
         approver.answer(&approval, AskVerdict::Deny).await.expect("answered");
         session.run_ended(receipt.run).await.expect("the run ends");
         assert_eq!(ran.load(Ordering::Relaxed), 1, "expected only cake to be made");

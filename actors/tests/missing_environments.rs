@@ -130,7 +130,7 @@ async fn call_without_its_environment_starts_no_agent_of_the_host() {
         let (runtime, approver) = host(&memory, 2).await;
         let session = found(&runtime, id).await;
         seconds(5).await;
-        for approval in runtime.approvals().await.expect("a list") {
+        for approval in asked(&runtime).await {
             approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
         }
         seconds(5).await;

@@ -67,7 +67,7 @@ async fn approved_plan_runs_as_build_in_the_same_session() {
     let approval = approver.next().await;
     assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("plan_exit", "plan_exit", "build"));
     assert_eq!(approval.plan.as_deref(), Some("1. Write `a`."), "the approval does not have the whole plan");
-    assert_eq!(runtime.approvals().await.expect("a list"), std::slice::from_ref(&approval));
+    assert_eq!(asked(&runtime).await, std::slice::from_ref(&approval));
     approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     let (outcome, received) = ended(&session, 1).await;
     assert_eq!(outcome, Outcome::Completed);

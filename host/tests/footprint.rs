@@ -17,10 +17,15 @@ use subtend_journal::memory::Memory;
 use subtend_journal::redb::Redb;
 use subtend_models::closure::fn_model;
 use subtend_models::model::Answer;
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;
 use subtend_session::limits::Limits;
-use subtend_session::message::Message;
+use subtend_session::message::{Message, ToolSpec};
 use subtend_session::record::ToolCall;
+use subtend_tools::closure::FnTool;
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::ToolOutput;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::Mutex;
 use tower::ServiceExt as _;
@@ -278,6 +283,48 @@ async fn sessions_are_found_without_their_titles() {
     let listed = peak(&router, "/v1/sessions?limit=500").await;
     println!("at most {found} and {listed} bytes on the heap for {SESSIONS} titles");
     assert!(found < SESSIONS * TITLE && listed > SESSIONS * TITLE, "{found} and {listed} bytes");
+    drop((router, sessions));
+    host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
+}
+
+/// The attack: many calls with long arguments wait for an approval, and a client counts them. The control: one of them is read.
+#[tokio::test]
+async fn waiting_calls_are_counted_without_their_arguments() {
+    const SESSIONS: usize = 12;
+    const TEXT: usize = 900_000;
+    let _alone = ALONE.lock().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let redb = Redb::open(&folder.path().join("journal"), 1 << 20).expect("a store");
+    let journal = Journal::open(Box::new(redb), subtend_journal::Options::default()).expect("a journal");
+    let args = Text::from(format!("{{\"of\":\"{}\"}}", "x".repeat(TEXT)));
+    let model = fn_model("calls", move |_, _| {
+        let call = ToolCall { provider_id: "c".into(), tool: "make".into(), args: args.clone() };
+        async move { Ok(Answer::of_calls(None, vec![call])) }
+    });
+    let schema = Arc::new(serde_json::json!({"type": "object"}));
+    let spec = ToolSpec { name: "make".into(), description: "Makes it.".into(), schema };
+    let make = FnTool::new(spec, ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("made")) })
+        .access(|_| vec![Access { action: "make.thing".into(), resource: "it".into() }]);
+    let options = Options { titles: false, summaries: false, ..Options::default() };
+    let runtime = Runtime::builder().journal(journal).options(options).model(Arc::new(model));
+    let rule = Rule { action: "make.*".into(), resource: "*".into(), verdict: Verdict::Ask };
+    let runtime = runtime.policy(RuleSet { default: Verdict::Allow, rules: vec![rule] });
+    let runtime = runtime.tools(Registry::builder().tool(Arc::new(make)).expect("one tool").build()).start().await;
+    let host = Host::new(runtime.expect("a runtime"), HostOptions::default());
+    let mut sessions = Vec::new();
+    for _ in 0..SESSIONS {
+        let session = host.runtime().open(OpenOptions::agent("general")).expect("a session");
+        session.send("Good morning.").await.expect("accepted");
+        sessions.push(session);
+    }
+    while host.runtime().waiting_calls().await.expect("calls").len() < SESSIONS {
+        tokio::task::yield_now().await;
+    }
+    let router = host.router();
+    let counted = peak(&router, "/asks").await;
+    let read = peak(&router, "/v1/approvals?limit=1").await;
+    println!("at most {counted} and {read} bytes on the heap for {SESSIONS} waiting calls");
+    assert!(counted < TEXT && read > TEXT, "{counted} and {read} bytes");
     drop((router, sessions));
     host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
 }

@@ -12,8 +12,8 @@ pub use futures_util::future::BoxFuture;
 pub use serde_json::{Value, json};
 pub use subtend_actors::faults::{Faults, Point};
 pub use subtend_actors::{
-    AnswerError, BeforeTool, BranchOptions, Builder, Control, ControlError, Ended, Event, EventKind, Hooks, Next,
-    OpenOptions, OpenSessionError, Options, Receipt, Runtime, RuntimeStats, SendError, SessionHandle, StartError,
+    AnswerError, Approval, BeforeTool, BranchOptions, Builder, Control, ControlError, Ended, Event, EventKind, Hooks,
+    Next, OpenOptions, OpenSessionError, Options, Receipt, Runtime, RuntimeStats, SendError, SessionHandle, StartError,
     TaskFilter, ToolAsked, WaitError,
 };
 pub use subtend_agents::catalog::Catalog;
@@ -47,6 +47,12 @@ pub use tokio::time::Instant;
 use subtend_session::message::ToolSpec;
 use subtend_session::record::ToolCall;
 use subtend_tools::tool::ToolInvocation;
+
+/// Returns all calls that wait for an approval, oldest first.
+pub async fn asked(runtime: &Runtime) -> Vec<Approval> {
+    let calls = runtime.waiting_calls().await.expect("a list");
+    runtime.read_approvals(&calls, |approval| approval)
+}
 
 pub fn journal() -> Journal {
     reopen(&Memory::new())

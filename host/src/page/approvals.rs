@@ -187,7 +187,7 @@ pub(super) async fn live(State(host): State<Host>) -> Response {
 
 /// Returns the number of calls that wait for an approval; an empty text for zero.
 pub(super) async fn count(State(host): State<Host>) -> Result<Html<String>, Refusal> {
-    Ok(Html(count_text(host.runtime().approvals().await?.len())))
+    Ok(Html(count_text(host.runtime().waiting_calls().await?.len())))
 }
 
 #[cfg(test)]
