@@ -34,11 +34,16 @@ pub struct Patches {
 
 impl Default for Patches {
     fn default() -> Self {
-        Self { time_left: MAX_TOTAL_TIME, shown_left: MAX_SHOWN, names_left: MAX_NAMES, unnamed: 0 }
+        Self::within(MAX_TOTAL_TIME)
     }
 }
 
 impl Patches {
+    /// Compares files for at most `time_left`, and one file longer.
+    pub(super) fn within(time_left: Duration) -> Self {
+        Self { time_left, shown_left: MAX_SHOWN, names_left: MAX_NAMES, unnamed: 0 }
+    }
+
     /// Returns `change` in the format of `diff -u`, or one line with the hashes of its contents if it is too long to show.
     pub(super) fn patch(&mut self, path: &str, change: &FileChange, (old, new): (&[u8], &[u8])) -> String {
         // A name with line breaks could forge lines of the patch.
@@ -76,7 +81,8 @@ impl Patches {
 
     /// Returns the lines that differ; `None` if they are too long. Their bytes are counted in both cases, since they were built.
     fn compare(&mut self, (old, new): (&str, &str)) -> Option<String> {
-        if self.shown_left == 0 {
+        // Splitting a file into lines takes time of its own.
+        if self.shown_left == 0 || self.time_left.is_zero() {
             return None;
         }
         let begun = Instant::now();

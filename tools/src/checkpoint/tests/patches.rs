@@ -53,6 +53,20 @@ async fn x15_comparing_unlike_files_takes_bounded_time() {
     assert_eq!(scene.plan(2).patch, "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 2\n+a before\n");
 }
 
+/// The lines of six hundred almost equal files took minutes, since only their comparison had a limit. The control: the first
+/// file, which is compared although little time is left.
+#[test]
+fn x15_files_are_not_compared_without_time() {
+    let mut patches = Patches::within(Duration::from_nanos(1));
+    let shown = [(); 2].map(|()| {
+        let (before, after) = (FileState::Other, FileState::Other);
+        let change = FileChange { root: "/".into(), path: "f".to_owned(), created_dir: None, before, after };
+        patches.patch("f", &change, (b"a\n", b"b\n"))
+    });
+    let left_out = "--- a/f\n+++ b/f\n(too long to show: 2 bytes before, 2 bytes after)\n";
+    assert_eq!(shown, ["--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", left_out]);
+}
+
 /// Two hundred files of a mebibyte take a gigabyte as an escaped patch. The control: a small file next to them is shown.
 #[tokio::test]
 async fn x15_patch_of_many_large_files_is_bounded() {
