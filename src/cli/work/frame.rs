@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use subtend_session::ids::Hash;
+
 use super::super::paint::exact_pieces;
 
 /// Width of a mark, plus one free column.
@@ -25,7 +27,7 @@ pub(crate) fn columns() -> Option<usize> {
 }
 
 /// Puts a mark before each line, and makes every character visible. Splits a long line into several marked rows,
-/// because the terminal would wrap it into a row that begins with untrusted text. The line that names the size of a text
+/// because the terminal would wrap it into a row that begins with untrusted text. The line that names the size and hash of a text
 /// that is too long to show has no mark, so that no text can imitate it.
 pub(crate) fn frame_text(text: &str, columns: Option<usize>) -> String {
     let width_left = columns.map_or(usize::MAX, |columns| columns.saturating_sub(MARK_WIDTH).max(MARK_WIDTH));
@@ -39,9 +41,9 @@ pub(crate) fn shown_text(text: &str) -> String {
 
 fn bounded(text: &str, mut rows: FramedRows) -> String {
     if write!(rows, "{}", exact_pieces(text)).is_err() {
-        let bytes = text.len();
+        let (bytes, hash) = (text.len(), Hash::of(text.as_bytes()));
         rows.out.push_str(&format!(
-            "\n[the rest is too long to show: the text has {bytes} bytes. `subtend show --full` prints all of it]"
+            "\n[the rest is too long to show: the text has {bytes} bytes, hash {hash}. `subtend show --full` prints all of it]"
         ));
     }
     rows.out

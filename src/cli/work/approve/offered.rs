@@ -1,5 +1,7 @@
 //! Answers that a question does not offer.
 
+use subtend_session::ids::Hash;
+
 use super::super::live::tests::{ROOT, id};
 use super::*;
 
@@ -44,9 +46,16 @@ fn long_question_repeats_its_call_at_its_end() {
     });
     assert_eq!(counts, [1, 2]);
     // A long command takes as much as is shown of a diff. The line after it has no mark, so that no text imitates it.
-    let long = question(&format!("make\n{}", "\u{1}".repeat(6 << 20)));
+    let command = |end: &str| format!("make\n{}{end}", "\u{1}".repeat(6 << 20));
+    let long = question(&command("a"));
     assert!((4 << 20..5 << 20).contains(&long.len()), "{}", long.len());
-    let left_out =
-        "\n[the rest is too long to show: the text has 6291461 bytes. `subtend show --full` prints all of it]\n";
-    assert!(long.contains(left_out) && long.matches(head).count() == 2);
+    let left_out = |hash: Hash| {
+        format!(
+            "\n[the rest is too long to show: the text has 6291462 bytes, hash {hash}. `subtend show --full` prints all of it]\n"
+        )
+    };
+    let hashes = ["a", "b"].map(|end| Hash::of(command(end).as_bytes()));
+    assert!(long.contains(&left_out(hashes[0])) && long.matches(head).count() == 2);
+    // The control: another command of this length has another hash.
+    assert_eq!(question(&command("b")), long.replace(&left_out(hashes[0]), &left_out(hashes[1])));
 }
