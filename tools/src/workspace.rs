@@ -183,7 +183,7 @@ impl Workspace {
     ///
     /// # Errors
     /// The errors of [`Workspace::real`], and an error if the directories have more than a million names. A file that was created after its
-    /// directory was listed counts as misspelled where case is ignored.
+    /// directory was listed counts as misspelled where case is ignored, or if its name is not ASCII or has no letter.
     pub fn real_of_many(&self, resource: &str, listings: &Listings) -> Result<Text, ToolError> {
         self.real_spelled(resource, Some(listings))
     }

@@ -17,14 +17,16 @@ pub(super) fn is_local(dir: &Dir) -> bool {
 const MAX_PARTS: usize = 8;
 
 /// Returns the content of the small regular file at `path`, if the system has the path and the content in its caches, so that nothing blocks.
-/// `path` must be normalized, and `root` local. Also `None` if the path is deep, or a part of it is a link or has another spelling: these
-/// take longer to check.
+/// `path` must be normalized, and `root` local. Also `None` if the path is deep, or a part of it is a link or may have another spelling:
+/// these take longer to check.
 #[cfg(target_os = "linux")]
 pub(super) fn read_cached(root: &Dir, path: &Path) -> Option<Vec<u8>> {
     use std::io::IoSliceMut;
 
     use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+    use super::spelling::must_be_listed;
 
     const MAX_BYTES: usize = 16 << 10;
     if path.components().nth(MAX_PARTS).is_some() {
@@ -37,10 +39,9 @@ pub(super) fn read_cached(root: &Dir, path: &Path) -> Option<Vec<u8>> {
     for part in path.ancestors() {
         let Some(name) = part.file_name() else { continue };
         let name = name.to_str()?;
-        let others = [name.to_uppercase(), name.to_lowercase()];
         // Only a name that is known to be missing: another error can mean that the system would have to wait.
-        let is_missing = |other: &String| open(&part.with_file_name(other), OFlags::PATH).err() == Some(Errno::NOENT);
-        if !others.iter().filter(|other| *other != name).all(is_missing) {
+        let is_missing = |other: &str| open(&part.with_file_name(other), OFlags::PATH).err() == Some(Errno::NOENT);
+        if must_be_listed(name, is_missing) {
             return None;
         }
     }
@@ -113,6 +114,20 @@ mod tests {
         assert_eq!(is_read(), is_local(&dir));
         std::fs::hard_link(at("small"), at("SMALL")).unwrap();
         assert!(!is_read());
+    }
+
+    /// Attack: a name that may open another entry, which the check of the spelling lists. The control: a name with an ASCII letter.
+    #[test]
+    fn name_that_must_be_listed_is_not_read_from_memory() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = Dir::open_ambient_dir(temporary.path(), cap_std::ambient_authority()).unwrap();
+        let is_read = |name: &str| {
+            std::fs::create_dir_all(temporary.path().join(name)).unwrap();
+            write(temporary.path().join(name).join("f"), "text").unwrap();
+            assert!(!temporary.path().join(name).join("F").exists() && !temporary.path().join("D").exists());
+            is_local(&dir) && read_cached(&dir, &Path::new(name).join("f")).is_some()
+        };
+        assert_eq!(["d", "u\u{308}", "\u{304b}", "1"].map(is_read), [is_local(&dir), false, false, false]);
     }
 
     /// Attack: a file in deep directories, whose parts take a long time to check. The control: one part less.
