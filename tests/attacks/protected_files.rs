@@ -50,14 +50,22 @@ fn rule_for_all_files_excludes_agent_configuration() {
     assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [true, true, false, false]);
 }
 
-/// Where a file system ignores case, a new file with such a name is configuration of agents. The control: other names.
+/// Where a file system ignores case or invisible characters, a new file with such a name is configuration of agents. The control: other names.
 #[test]
 fn new_file_with_another_case_of_a_protected_name_is_refused() {
-    const ATTACKS: [&str; 5] =
-        ["Subtend.yaml", "SUBTEND.YAML", "\u{17f}ubtend.yaml", ".Claude/settings.json", ".MCP.json"];
+    const ATTACKS: [&str; 8] = [
+        "Subtend.yaml",
+        "SUBTEND.YAML",
+        "\u{17f}ubtend.yaml",
+        ".Claude/settings.json",
+        ".MCP.json",
+        "subtend\u{ad}.yaml",
+        ".g\u{200b}emini/settings.json",
+        "subtend.yaml.",
+    ];
     let user = User::new();
     run_calls(&user, &ATTACKS.map(write), &[]);
-    assert_eq!(ATTACKS.map(|path| is_spoiled(&user, path)), [false; 5]);
+    assert_eq!(ATTACKS.map(|path| is_spoiled(&user, path)), [false; 8]);
     // A file that exists under such a name is one of these files there.
     user.file(".Claude/settings.json", "{}\n");
     run_calls(&user, &[write(".Claude/settings.json")], &[]);

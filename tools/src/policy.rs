@@ -4,7 +4,7 @@ use subtend_session::authority::{self, Rule, RuleSet, Verdict};
 use subtend_session::ids::Text;
 
 pub use bounds::{PROTECTED, ProtectError};
-pub(crate) use bounds::{for_commands, imitates_protected, is_protected};
+pub(crate) use bounds::{for_commands, imitates_protected, is_in_repository, is_protected};
 
 mod bounds;
 

@@ -161,7 +161,7 @@ impl WriteTarget {
 fn check_spelling(path: &str, real: &str) -> Result<(), ToolError> {
     if policy::imitates_protected(real) {
         return Err(ToolError::refused(format!(
-            "`{path}` differs in case only from a file that configures agents: use another name, or that of the file"
+            "`{path}` is another spelling of a file that configures agents: use another name, or that of the file"
         )));
     }
     Ok(())

@@ -498,9 +498,11 @@ async fn restore_refuses_files_that_configure_agents() {
 #[tokio::test]
 async fn restore_refuses_spellings_of_agent_configuration() {
     let scene = CheckpointFixture::new();
-    for (path, expected) in
-        [(".Claude/x.md", vec![".Claude/x.md configures agents: restore it by hand"]), ("claude/x.md", vec![])]
-    {
+    for (path, expected) in [
+        (".Claude/x.md", vec![".Claude/x.md configures agents: restore it by hand"]),
+        (".cl\u{ad}aude/x.md", vec![".cl\u{ad}aude/x.md configures agents: restore it by hand"]),
+        ("claude/x.md", vec![]),
+    ] {
         let call = scene.invocation(1, Value::Null);
         let write = PlannedWrite { path, missing_dir: None, content: b"x", based_on: None };
         drop(scene.checkpoints.save(call.key, &call.workspace, &write).unwrap());

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+use subtend_session::unseen::is_unseen;
 
 use super::HostPolicy;
 
@@ -165,11 +166,21 @@ pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool)
     })
 }
 
-/// Returns whether `path` is, or lies in, one of [`PROTECTED`], also in a spelling that a file system that ignores case would open for it.
+/// Returns whether `path` is, or lies in, one of [`PROTECTED`], also in a spelling that some file system would open for it.
 pub(crate) fn is_protected(path: &str) -> bool {
+    PROTECTED.contains(&&*folded(first_name(path)))
+}
+
+/// Returns whether `path` is, or lies in, the `.git` of a repository, also in such a spelling.
+pub(crate) fn is_in_repository(path: &str) -> bool {
+    path.split('/').any(|part| folded(part) == ".git")
+}
+
+/// Returns a name without what file systems ignore: case, invisible characters, and dots and spaces at its end.
+fn folded(name: &str) -> String {
+    let seen: String = name.chars().filter(|c| !is_unseen(*c)).collect();
     // Some letters have more than one small form, such as the long s.
-    let first = first_name(path).to_uppercase().to_lowercase();
-    PROTECTED.contains(&&*first)
+    seen.trim_end_matches(['.', ' ']).to_uppercase().to_lowercase()
 }
 
 /// Returns whether `path` is another spelling of one of [`PROTECTED`].

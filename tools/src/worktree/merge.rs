@@ -172,8 +172,8 @@ impl Worktrees {
         let Some(path) = path.strip_prefix(&entry.prefix) else {
             return Ok(Err(format!("lies outside of the workspace {}", entry.target.display())));
         };
-        // Git never lists such paths, but a session may have modified the index.
-        if path.split('/').any(|part| part.eq_ignore_ascii_case(".git")) {
+        // Git lists such paths if a session has modified the index, or if it does not know the spelling.
+        if policy::is_in_repository(path) {
             return Ok(Err("lies in a repository".to_owned()));
         }
         // A command of the session can create protected paths in the worktree, so the merge must refuse them.

@@ -32,16 +32,24 @@ fn x14_list_of_git_is_counted_before_it_is_built() {
     assert_eq!(split_paths(b"", 4), (set(&[]), 0));
 }
 
-/// A file system that ignores case opens such a file as one that configures agents. The control: other names.
+/// A file system that ignores case or invisible characters opens such a file as one that configures agents. The control: other names.
 #[test]
 fn x14_spellings_of_agent_configuration_are_not_merged() {
-    for path in [".Subtend/agents/a.md", "SUBTEND.YAML", "\u{17f}ubtend.yaml", ".MCP.json"] {
+    for path in [
+        ".Subtend/agents/a.md",
+        "SUBTEND.YAML",
+        "\u{17f}ubtend.yaml",
+        ".MCP.json",
+        ".sub\u{ad}tend/agents/a.md",
+        "subtend.yaml\u{200b}",
+        ".claude./settings.json",
+    ] {
         let scene = Repository::new();
         let at = scene.open();
         put(&at.join(path), "x\n");
         put(&at.join("sub/Subtend.yaml"), "x\n");
         let refused = scene.merge().unwrap_err().to_string();
-        assert!(refused.contains(&format!("`{path}` configures agents")), "{refused}");
+        assert!(refused.contains(&format!("`{}` configures agents", on_one_line(path))), "{refused}");
         assert_eq!(scene.git(&["status", "--porcelain"]), "");
         fs::remove_file(at.join(path)).unwrap();
         assert_eq!(scene.merge().unwrap().files, ["sub/Subtend.yaml"]);

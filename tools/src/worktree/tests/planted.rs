@@ -247,6 +247,21 @@ fn x14_merge_does_not_write_into_a_repository() {
     }
 }
 
+/// A directory that ignores invisible characters opens such a path as one of its repository. The control: another name.
+#[test]
+fn x14_spellings_of_a_repository_are_not_merged() {
+    for name in [".g\u{ad}it", ".GIT\u{34f}", "sub/\u{200b}.git"] {
+        let scene = Repository::new();
+        let hook = format!("{name}/hooks/post-commit");
+        put(&scene.open().join(&hook), "spoiled\n");
+        let refused = scene.merge().unwrap_err().to_string();
+        assert!(refused.contains(&format!("`{}` lies in a repository", on_one_line(&hook))), "{refused}");
+        assert_eq!(scene.git(&["status", "--porcelain"]), "");
+        fs::rename(scene.open().join(name), scene.open().join("git")).unwrap();
+        assert_eq!(scene.merge().unwrap().files, ["git/hooks/post-commit"]);
+    }
+}
+
 /// They lie next to the worktree. Neither git nor the host follows links in the repository to them.
 #[test]
 fn x14_links_of_a_repository_do_not_reach_records() {
