@@ -12,6 +12,7 @@
 mod blocking;
 mod changes;
 mod checked;
+mod contents;
 mod git;
 mod keep;
 mod locks;

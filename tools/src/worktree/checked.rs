@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::contents::ContentsTurn;
 use super::git::{GitPlace, GitReach, os};
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_exists};
 
@@ -119,7 +120,8 @@ impl Worktrees {
         for objects in objects.chunks(BATCH_SIZE) {
             let path = |object: &String| dir.join(format!("{object}.bytes"));
             for (object, name) in objects {
-                let bytes = match self.git.run(from, &["cat-file", kind, object]) {
+                let mut turn = ContentsTurn::default();
+                let bytes = match self.content(from, &["cat-file", kind, object], &mut turn) {
                     Err(WorktreeError::TooLong { .. }) => return Err(WorktreeError::TooLarge { path: name.clone() }),
                     bytes => bytes?,
                 };

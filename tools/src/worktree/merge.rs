@@ -13,18 +13,19 @@ use serde::{Deserialize, Serialize};
 use subtend_session::ids::{Hash, SessionId};
 
 use super::checked::RawChange;
+use super::contents::ContentsTurn;
 use super::git::GitPlace;
 use super::make::base_reference;
 use super::{Stage, WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_exists, replace};
 use crate::escape::on_one_line;
 use crate::policy;
 use crate::workspace::Workspace;
-use crate::workspace::state::{
-    FileState, PathState, prune, read_entry, remove_temporary, replace_entry, temporary_name,
-};
+use crate::workspace::state::{FileState, PathState, prune, remove_temporary, replace_entry, temporary_name};
 
 /// Maximum size of a merged file.
-const MAX_FILE: u64 = 64 << 20;
+pub(super) const MAX_FILE: u64 = 64 << 20;
+/// Maximum size of the target of a link, as of the system. A plan holds the targets of all links.
+const MAX_LINK: usize = 4095;
 const PLAN_FILE: &str = "plan.json";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -133,9 +134,10 @@ impl Worktrees {
                 let why = format!("{}: {error}", on_one_line(&item.path));
                 cannot("merged completely")(io::Error::new(error.kind(), why))
             };
-            let present = read_entry(&target, &item.path, MAX_FILE).map_err(failed)?.state;
+            let mut turn = ContentsTurn::default();
+            let present = turn.read_entry(&target, &item.path).map_err(failed)?.state;
             if present == item.before {
-                apply_item(&target, item, (&dir, &plan.temporary)).map_err(failed)?;
+                apply_item(&target, item, (&dir, &plan.temporary), &mut turn).map_err(failed)?;
             } else if present != item.after {
                 // A killed process may have left its temporary file here. Ignore an error, because the merge does not depend on the removal.
                 drop(remove_temporary(&target, &item.path, &plan.temporary));
@@ -182,13 +184,14 @@ impl Worktrees {
                 "configures agents: run `subtend worktree keep`, then take it from the branch with git".to_owned()
             ));
         }
-        let [base, theirs] = [0, 1].map(|ix| self.side(at, change, ix));
+        let mut turn = ContentsTurn::default();
+        let [base, theirs] = [0, 1].map(|ix| self.side(at, change, ix, &mut turn));
         let (Some(base), Some(theirs)) = (base?, theirs?) else {
             return Ok(Err("has an attribute such as `working-tree-encoding` or `ident`, by which another text would be written than the \
                            diff shows: run `subtend worktree keep`, then take it from the branch with git"
                 .to_owned()));
         };
-        let ours = match read_entry(target, path, MAX_FILE) {
+        let ours = match turn.read_entry(target, path) {
             Ok(ours) => ours,
             Err(error) => return Ok(Err(format!("cannot be read in the workspace: {error}"))),
         };
@@ -196,6 +199,9 @@ impl Worktrees {
             return Ok(Err("is a repository of its own: take its commits by git".to_owned()));
         }
         if let FileState::Link { to } = &theirs.state {
+            if to.len() > MAX_LINK {
+                return Ok(Err("is a link whose target is too long".to_owned()));
+            }
             if to.contains(char::REPLACEMENT_CHARACTER) {
                 return Ok(Err("is a link whose target is not UTF-8".to_owned()));
             }
@@ -211,7 +217,7 @@ impl Worktrees {
                 FileState::File { executable: new, .. },
             ) => {
                 let executable = if new == old { *our } else { *new };
-                match self.lines(at, [&ours.bytes, &base.bytes, &theirs.bytes])? {
+                match self.lines(at, [ours.bytes, base.bytes, theirs.bytes])? {
                     Some(bytes) => PathState { state: FileState::File { hash: Hash::of(&bytes), executable }, bytes },
                     None => return Ok(Err("was also changed in the workspace, in the same lines".to_owned())),
                 }
@@ -237,15 +243,21 @@ impl Worktrees {
 
     /// Returns a file of the base (0) or the tip (1), with the line endings of a working tree. Returns `None` if its attributes would change
     /// more than line endings: the diff shows the text without attributes.
-    fn side(&self, at: &GitPlace, change: &RawChange, ix: usize) -> Result<Option<PathState>, WorktreeError> {
+    fn side(
+        &self,
+        at: &GitPlace,
+        change: &RawChange,
+        ix: usize,
+        turn: &mut ContentsTurn,
+    ) -> Result<Option<PathState>, WorktreeError> {
         let (mode, object) = (change.modes.get(ix), change.objects.get(ix));
         let (mode, object) = (mode.map_or("", String::as_str), object.map_or("", String::as_str));
-        let file = |executable| {
+        let mut file = |executable| {
             let mut path = OsString::from("--path=");
             path.push(&change.path);
             let args = ["cat-file".as_ref(), "--filters".as_ref(), path.as_os_str(), object.as_ref()];
-            let bytes = self.git.run(at, &args)?;
-            let shown = self.git.run(at, &["cat-file", "blob", object])?;
+            let bytes = self.content(at, &args, turn)?;
+            let shown = self.content(at, &["cat-file", "blob", object], turn)?;
             let is_shown = lines_without_ends(&bytes).eq(lines_without_ends(&shown));
             Ok(is_shown.then(|| PathState { state: FileState::File { hash: Hash::of(&bytes), executable }, bytes }))
         };
@@ -255,7 +267,7 @@ impl Worktrees {
             "100644" => file(false),
             "100755" => file(true),
             "120000" => {
-                let to = self.git.run(at, &["cat-file", "blob", object])?;
+                let to = self.git.run_for_start(at, &["cat-file", "blob", object], MAX_LINK as u64 + 1)?;
                 let to = String::from_utf8_lossy(&to).into_owned();
                 without_bytes(FileState::Link { to })
             }
@@ -264,17 +276,20 @@ impl Worktrees {
     }
 
     /// Merges by lines. Returns `None` if both sides changed the same lines.
-    fn lines(&self, at: &GitPlace, sides: [&[u8]; 3]) -> Result<Option<Vec<u8>>, WorktreeError> {
-        let [ours, base, theirs] = sides;
+    fn lines(&self, at: &GitPlace, sides: [Vec<u8>; 3]) -> Result<Option<Vec<u8>>, WorktreeError> {
+        let [ours, base, theirs] = &sides;
         if ours == base || ours == theirs {
-            return Ok(Some(theirs.to_vec()));
+            let [.., theirs] = sides;
+            return Ok(Some(theirs));
         }
         if theirs == base {
-            return Ok(Some(ours.to_vec()));
+            let [ours, ..] = sides;
+            return Ok(Some(ours));
         }
         let mut paths: Vec<PathBuf> = Vec::new();
         for (name, bytes) in ["ours", "base", "theirs"].into_iter().zip(sides) {
             let path = at.start.join(name);
+            // Each content is freed when it is written, before the result takes as much.
             fs::write(&path, bytes).map_err(cannot("merged"))?;
             paths.push(path);
         }
@@ -286,9 +301,18 @@ impl Worktrees {
     }
 }
 
-fn apply_item(target: &Workspace, item: &MergeItem, (plan, temporary): (&Path, &str)) -> io::Result<()> {
+fn apply_item(
+    target: &Workspace,
+    item: &MergeItem,
+    (plan, temporary): (&Path, &str),
+    turn: &mut ContentsTurn,
+) -> io::Result<()> {
     let bytes = match item.after {
-        FileState::File { .. } => fs::read(plan.join(item.content.to_string()))?,
+        FileState::File { .. } => {
+            let content = plan.join(item.content.to_string());
+            turn.take_for(fs::metadata(&content)?.len());
+            fs::read(content)?
+        }
         FileState::Absent | FileState::Link { .. } | FileState::Other => Vec::new(),
     };
     replace_entry(target, &item.path, (&item.after, &bytes), temporary)?;

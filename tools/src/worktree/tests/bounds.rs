@@ -1,9 +1,12 @@
 //! Files in such numbers, or with such names, that they must not be taken.
 
 use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use super::*;
 use crate::worktree::changes::MAX_FILES;
+use crate::worktree::contents::ContentsTurn;
 use crate::worktree::git::split_paths;
 
 /// Git adds the files after each run, and its work grows with their number. The control: as many ignored files.
@@ -53,5 +56,81 @@ fn x14_spellings_of_agent_configuration_are_not_merged() {
         assert_eq!(scene.git(&["status", "--porcelain"]), "");
         fs::remove_file(at.join(path)).unwrap();
         assert_eq!(scene.merge().unwrap().files, ["sub/Subtend.yaml"]);
+    }
+}
+
+/// Attack: merges and patches of large files at the same time. The control: small files, which wait for no others.
+#[test]
+fn x14_large_files_are_merged_one_at_a_time() {
+    let scene = Repository::new();
+    let large = |name: &str| name.repeat(1 << 20);
+    scene.file("b.txt", &large("b\n"));
+    scene.commit();
+    let at = scene.open();
+    let mut held = ContentsTurn::default();
+    held.take_for(u64::MAX);
+    put(&at.join("a.txt"), "small\n");
+    scene.worktrees.diff_start(id(SESSION), 1).unwrap();
+    scene.merge().unwrap();
+    put(&at.join("b.txt"), &large("c\n"));
+    // The last one finishes a merge that was planned.
+    let work: [(&Worktrees, fn(&Worktrees)); 3] = [
+        (&scene.worktrees, |worktrees| drop(worktrees.diff_start(id(SESSION), 1).unwrap())),
+        (&scene.crash_before("file"), |worktrees| drop(merge_all(worktrees).unwrap_err())),
+        (&scene.worktrees, |worktrees| assert_eq!(worktrees.recover(id(SESSION)).unwrap().unwrap().files, ["b.txt"])),
+    ];
+    for (worktrees, work) in work {
+        let (end, ended) = mpsc::channel();
+        let worktrees = worktrees.clone();
+        let thread = std::thread::spawn(move || {
+            work(&worktrees);
+            end.send(()).unwrap();
+        });
+        assert_eq!(ended.recv_timeout(Duration::from_secs(1)), Err(mpsc::RecvTimeoutError::Timeout));
+        held = ContentsTurn::default();
+        thread.join().unwrap();
+        held.take_for(u64::MAX);
+    }
+}
+
+/// A large content keeps the turn while the file is merged. The control: small contents.
+#[test]
+fn x14_large_contents_take_the_turn() {
+    let scene = Repository::new();
+    scene.file("b.txt", &"b\n".repeat(1 << 20));
+    scene.commit();
+    scene.open();
+    let entry = scene.worktrees.entry(id(SESSION)).unwrap().unwrap();
+    let (at, target) = (scene.worktrees.files_place(&entry).unwrap(), Workspace::open(scene.repo()).unwrap());
+    for (path, is_large) in [("a.txt", false), ("b.txt", true)] {
+        let (mut printed, mut read) = (ContentsTurn::default(), ContentsTurn::default());
+        let object = scene.git(&["rev-parse", &format!("HEAD:{path}")]);
+        let content = scene.worktrees.content(&at, &["cat-file", "blob", &object], &mut printed).unwrap();
+        let is_taken = printed.is_taken();
+        drop(printed);
+        assert_eq!(read.read_entry(&target, path).unwrap().bytes, content);
+        assert_eq!([is_taken, read.is_taken()], [is_large; 2], "{path}");
+    }
+}
+
+/// Attack: a session adds a link to git's index with a longer target than the system permits. The control: one byte less.
+#[test]
+fn x14_link_with_a_long_target_is_not_merged() {
+    let scene = Repository::new();
+    for (length, is_merged) in [(4095, true), (4096, false)] {
+        let at = scene.open();
+        put(&scene.repo().join("target"), &"x".repeat(length));
+        let object = scene.git(&["hash-object", "-w", "target"]);
+        fs::remove_file(scene.repo().join("target")).unwrap();
+        for args in [&["--add", "--cacheinfo", &*format!("120000,{object},link")][..], &["--skip-worktree", "link"]] {
+            let git = scene.repo().join(".git");
+            let index = git.join("worktrees").join(SESSION).join("index");
+            let mut command = Command::new("git");
+            command.current_dir(&at).env("GIT_DIR", git).env("GIT_WORK_TREE", &at).env("GIT_INDEX_FILE", index);
+            assert!(command.arg("update-index").args(args).status().unwrap().success());
+        }
+        let merged = scene.merge().map(|merged| merged.files).map_err(|error| error.to_string());
+        let why = "nothing was merged: `link` is a link whose target is too long".to_owned();
+        assert_eq!(merged, if is_merged { Ok(vec!["link".to_owned()]) } else { Err(why) });
     }
 }
