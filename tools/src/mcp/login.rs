@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rmcp::transport::auth::{AuthorizationMetadata, StoredCredentials};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use subtend_session::ids::Text;
 
 use super::config::{Origin, ServerConfig, ServerTransport};
@@ -53,6 +54,16 @@ pub struct Login {
     credentials: StoredCredentials,
 }
 
+/// The servers and the client of a login: all but its tokens.
+#[derive(PartialEq, Eq)]
+struct LoginParties {
+    url: String,
+    resource: String,
+    client_id: String,
+    client_secret: Option<String>,
+    metadata: Value,
+}
+
 /// A summary of a login, without its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginReport {
@@ -69,6 +80,17 @@ pub struct LoginReport {
 }
 
 impl Login {
+    fn parties(&self) -> LoginParties {
+        LoginParties {
+            url: self.url.clone(),
+            resource: self.resource.clone(),
+            client_id: self.credentials.client_id.clone(),
+            client_secret: self.client_secret.clone(),
+            // The type has no equality. It was read from JSON, or is saved as such.
+            metadata: serde_json::to_value(&self.metadata).unwrap_or_default(),
+        }
+    }
+
     pub fn report(&self) -> LoginReport {
         let tokens = self.credentials.token_response.as_ref();
         let lasts = tokens.and_then(oauth2::TokenResponse::expires_in).map(|lasts| lasts.as_secs());

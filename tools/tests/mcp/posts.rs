@@ -14,6 +14,8 @@ pub(super) enum PostAnswer {
     Json(u16, fn(&Value) -> Value),
     /// By a stream with progress and the result.
     Events,
+    /// By the result, or a request for a login if the call has no token.
+    Authorized,
     /// Without a body. The result comes on the stream that answers no POST.
     Accepted,
 }
@@ -97,6 +99,14 @@ async fn serve(mut connection: TcpStream, channels: ServerChannels, answer: Post
                     let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
                     let events = format!("{EVENTS}data: {progress}\n\ndata: {}\n\n", result(id));
                     connection.write_all(events.as_bytes()).await.unwrap();
+                }
+                PostAnswer::Authorized if head.to_lowercase().contains("\nauthorization: bearer ") => {
+                    write_json(&mut connection, 200, &result(id).to_string()).await;
+                }
+                PostAnswer::Authorized => {
+                    let refused =
+                        "HTTP/1.1 401 X\r\nWWW-Authenticate: Bearer\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                    connection.write_all(refused.as_bytes()).await.unwrap();
                 }
                 PostAnswer::Accepted => {
                     write_json(&mut connection, 202, "").await;

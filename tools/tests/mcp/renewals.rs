@@ -39,31 +39,35 @@ impl OneLogin {
         *self.0.lock().unwrap() = Some(serde_json::from_value(login).unwrap());
     }
 
+    /// Changes a value of the login, whose token has then expired.
+    fn change(&self, pointer: &str, value: Value) {
+        let mut login = serde_json::to_value(&*self.0.lock().unwrap()).unwrap();
+        *login.pointer_mut(pointer).unwrap() = value;
+        login["credentials"]["token_received_at"] = json!(0);
+        *self.0.lock().unwrap() = Some(serde_json::from_value(login).unwrap());
+    }
+
     fn tokens(&self) -> Value {
         serde_json::to_value(&*self.0.lock().unwrap()).unwrap()["credentials"]["token_response"].clone()
     }
 }
 
-/// Attack: a call ends while its login is renewed, and the server has replaced the refresh token. A second request with the old one ends
-/// the login. The control: the next call uses the new token.
-#[tokio::test(flavor = "multi_thread")]
-async fn login_outlives_a_call_that_ends_during_its_renewal() {
-    let server = HttpServer::start(PostAnswer::Json(200, result)).await;
+/// Starts an endpoint that renews `rt-1` once `ended` is cancelled. Returns its address and the requests.
+async fn token_endpoint(ended: CancellationToken) -> (String, UnboundedReceiver<String>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}/token", listener.local_addr().unwrap());
-    let ((received, mut renewals), ended) = (unbounded_channel(), CancellationToken::new());
-    let is_ended = ended.clone();
+    let (received, renewals) = unbounded_channel();
     tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
-            let (received, is_ended) = (received.clone(), is_ended.clone());
+            let (received, ended) = (received.clone(), ended.clone());
             tokio::spawn(async move {
                 let (mut request, mut piece) = (String::new(), [0; 4096]);
                 while !request.contains("rt-1") {
                     let read = connection.read(&mut piece).await.unwrap();
                     request.push_str(&String::from_utf8_lossy(&piece[..read]));
                 }
-                received.send(()).unwrap();
-                is_ended.cancelled().await;
+                received.send(request).unwrap();
+                ended.cancelled().await;
                 let tokens = json!({
                     "access_token": "at-2", "token_type": "bearer", "expires_in": 3_600, "refresh_token": "rt-2"
                 });
@@ -71,21 +75,36 @@ async fn login_outlives_a_call_that_ends_during_its_renewal() {
             });
         }
     });
-    let store = Arc::new(OneLogin::default());
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    store.put(&server.config, &endpoint, now);
+    (endpoint, renewals)
+}
+
+/// Returns a session that uses the server with this login.
+fn scene_with(server: &HttpServer, store: &Arc<OneLogin>) -> ServerScene {
     let dir = tempfile::tempdir().unwrap();
     let settings = ConnectionSettings {
         workspace: dir.path().to_owned(),
         elsewhere: None,
         guard: None,
         commands: Commands::default(),
-        logins: Some(Arc::clone(&store) as Arc<dyn LoginStore>),
+        logins: Some(Arc::clone(store) as Arc<dyn LoginStore>),
         internal_hosts: Vec::new(),
     };
     let list = ServerList { servers: vec![server.config.clone()], problems: Vec::new() };
     let servers = Servers::new(list, settings, known_tools(dir.path()), Secrets::default());
-    let scene = ServerScene { dir, servers };
+    ServerScene { dir, servers }
+}
+
+/// Attack: a call ends while its login is renewed, and the server has replaced the refresh token. A second request with the old one ends
+/// the login. The control: the next call uses the new token.
+#[tokio::test(flavor = "multi_thread")]
+async fn login_outlives_a_call_that_ends_during_its_renewal() {
+    let server = HttpServer::start(PostAnswer::Json(200, result)).await;
+    let ended = CancellationToken::new();
+    let (endpoint, mut renewals) = token_endpoint(ended.clone()).await;
+    let store = Arc::new(OneLogin::default());
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    store.put(&server.config, &endpoint, now);
+    let scene = scene_with(&server, &store);
     assert_eq!(text(within_seconds(scene.call("call", json!({}))).await), "done");
     // The token has expired.
     store.put(&server.config, &endpoint, Duration::ZERO);
@@ -106,4 +125,36 @@ async fn login_outlives_a_call_that_ends_during_its_renewal() {
     assert_eq!(text(done), "done");
     assert_eq!(store.tokens()["refresh_token"], "rt-2");
     assert!(renewals.try_recv().is_err(), "the old refresh token was sent again");
+}
+
+/// Attack: the server names another authorization server, and the user logs in there while a session is connected. The control: the next
+/// call reconnects, and renews the new login at its own server.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewal_is_sent_to_the_parties_of_its_login() {
+    let ended = CancellationToken::new();
+    ended.cancel();
+    for (pointer, value, expected) in [
+        ("/metadata/token_endpoint", None, "grant_type=refresh_token"),
+        ("/resource", Some("http://127.0.0.1/other"), "127.0.0.1%2Fother"),
+        ("/client_secret", Some("secret-0123456789"), "Basic "),
+        ("/credentials/client_id", Some("another"), "client_id=another"),
+    ] {
+        let server = HttpServer::start(PostAnswer::Authorized).await;
+        let (old, mut of_old) = token_endpoint(ended.clone()).await;
+        let (new, mut of_new) = token_endpoint(ended.clone()).await;
+        let store = Arc::new(OneLogin::default());
+        store.put(&server.config, &old, std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap());
+        let scene = scene_with(&server, &store);
+        assert_eq!(text(within_seconds(scene.call("call", json!({}))).await), "done");
+        store.change(pointer, json!(value.unwrap_or(&new)));
+        let refused = within_seconds(scene.call("call", json!({}))).await;
+        assert!(of_old.try_recv().is_err() && of_new.try_recv().is_err(), "{pointer}: a token was sent");
+        let why = error(refused);
+        assert!(why.contains("it requires a login"), "{pointer}: {why}");
+        assert_eq!(store.tokens()["refresh_token"], "rt-1");
+        assert_eq!(text(within_seconds(scene.call("call", json!({}))).await), "done");
+        let renewed = if value.is_none() { of_new.try_recv() } else { of_old.try_recv() }.unwrap();
+        assert!(renewed.to_lowercase().contains(&expected.to_lowercase()), "{pointer}: {renewed}");
+        assert_eq!(store.tokens()["refresh_token"], "rt-2");
+    }
 }

@@ -12,7 +12,7 @@ use rmcp::transport::auth::{
 
 use super::bounded::{BoundedClient, LoginReach, to_message};
 use super::step_up::is_plain;
-use super::{Login, LoginKey, LoginStore, login_address, tokens};
+use super::{Login, LoginKey, LoginParties, LoginStore, login_address, tokens};
 use crate::http::InternalHost;
 use crate::mcp::config::ServerConfig;
 use crate::secrets::Secrets;
@@ -73,11 +73,12 @@ impl ServerLogin {
         }
         let mut manager =
             AuthorizationManager::new_with_oauth_http_client(&*login.resource, client).await.map_err(text)?;
+        let parties = login.parties();
         manager.set_metadata(login.metadata);
         let mut config = OAuthClientConfig::new(login.credentials.client_id, UNUSED);
         config.client_secret = login.client_secret;
         manager.configure_client(config).map_err(text)?;
-        manager.set_credential_store(self.clone());
+        manager.set_credential_store(ConnectionLogin { login: self.clone(), parties });
         Ok(manager)
     }
 
@@ -165,12 +166,6 @@ impl ServerLogin {
         Ok(login)
     }
 
-    /// Loads the login of this connection. Returns `None` if another login replaced it.
-    fn load_own_login(&self) -> Result<Option<Login>, AuthError> {
-        let login = self.load().map_err(AuthError::CredentialStoreError)?;
-        Ok(login.filter(|login| self.0.url.as_deref() == Ok(&*login.url)))
-    }
-
     fn see(&self, credentials: &StoredCredentials) {
         let Some(tokens) = &credentials.token_response else { return };
         let renewing = tokens.refresh_token().map(|token| token.secret());
@@ -188,9 +183,9 @@ impl ServerLogin {
         drop(seen.drain(..excess));
     }
 
-    fn keep(&self, login: &Login) -> Result<(), AuthError> {
+    fn keep(&self, login: Option<&Login>) -> Result<(), AuthError> {
         let Some(store) = &self.0.store else { return Ok(()) };
-        store.save(&self.0.key, Some(login)).map_err(AuthError::CredentialStoreError)
+        store.save(&self.0.key, login).map_err(AuthError::CredentialStoreError)
     }
 }
 
@@ -198,21 +193,32 @@ fn text(error: AuthError) -> String {
     to_message(&error.to_string())
 }
 
+/// The login with which a connection began. The connection sends tokens to the parties of that login only, so a stored login with
+/// other parties counts as absent: the next connection uses it.
+struct ConnectionLogin {
+    login: ServerLogin,
+    parties: LoginParties,
+}
+
+impl ConnectionLogin {
+    fn load_own(&self) -> Result<Option<Login>, AuthError> {
+        let login = self.login.load().map_err(AuthError::CredentialStoreError)?;
+        Ok(login.filter(|login| login.parties() == self.parties))
+    }
+}
+
 #[async_trait]
-impl CredentialStore for ServerLogin {
+impl CredentialStore for ConnectionLogin {
     async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
-        Ok(self.load_own_login()?.map(|login| login.credentials))
+        Ok(self.load_own()?.map(|login| login.credentials))
     }
 
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         // Do not overwrite a login that the user removed or replaced meanwhile.
-        let Some(login) = self.load_own_login()?.filter(|login| login.credentials.client_id == credentials.client_id)
-        else {
-            return Ok(());
-        };
+        let Some(login) = self.load_own()? else { return Ok(()) };
         let (credentials, sent) = tokens::of_renewal(credentials);
-        self.see(&credentials);
-        self.keep(&Login { credentials, ..login })?;
+        self.login.see(&credentials);
+        self.login.keep(Some(&Login { credentials, ..login }))?;
         sent.map_err(|why| {
             let kept = "the login is kept, and the next use renews it again";
             AuthError::CredentialStoreError(format!("the renewed login cannot be used now: {why}. {kept}"))
@@ -220,23 +226,22 @@ impl CredentialStore for ServerLogin {
     }
 
     async fn clear(&self) -> Result<(), AuthError> {
-        let Some(store) = &self.0.store else { return Ok(()) };
-        store.save(&self.0.key, None).map_err(AuthError::CredentialStoreError)
+        if self.load_own()?.is_some() { self.login.keep(None) } else { Ok(()) }
     }
 
     /// Removes the tokens, so that a refused token is not sent again.
     async fn on_refresh_token_rejected(&self, refused: &StoredCredentials) -> Result<(), AuthError> {
-        let Some(mut login) = self.load_own_login()? else { return Ok(()) };
+        let Some(mut login) = self.load_own()? else { return Ok(()) };
         if login.credentials.token_received_at == refused.token_received_at {
             login.credentials.token_response = None;
-            self.keep(&login)?;
+            self.login.keep(Some(&login))?;
         }
         Ok(())
     }
 
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
-        let Some(store) = self.0.store.clone() else { return Ok(None) };
-        let key = self.0.key.clone();
+        let Some(store) = self.login.0.store.clone() else { return Ok(None) };
+        let key = self.login.0.key.clone();
         let locked = tokio::task::spawn_blocking(move || store.lock(&key)).await;
         let locked = locked.map_err(|error| error.to_string()).and_then(|locked| locked);
         locked.map(|guard| Some(CredentialRefreshGuard::new(guard))).map_err(AuthError::CredentialStoreError)
