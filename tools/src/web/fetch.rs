@@ -34,9 +34,16 @@ const ACCEPT: &str =
 const MAX_REDIRECTS: usize = 5;
 /// Time limit of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Permits of all calls of the process: a host has this tool for each workspace, and their calls use the same memory. A call holds a page
-/// of up to [`page::MAX_PAGE`], and a conversion the tree of one.
-static PROCESS_PERMITS: FetchPermits = FetchPermits::new(32, 2);
+/// Maximum memory of one call: a page of up to [`page::MAX_PAGE`], and its text, which may have three times as many bytes.
+const CALL_BYTES: usize = 16 << 20;
+/// Maximum memory of one conversion: a tree of up to 96 MiB, and the texts before and after it.
+const CONVERSION_BYTES: usize = 128 << 20;
+/// Maximum memory of all calls, and of all conversions. A host has this tool for each workspace, and their calls use the same memory.
+const MAX_CALLS_BYTES: usize = 160 << 20;
+const MAX_CONVERSIONS_BYTES: usize = 128 << 20;
+/// Permits of all calls of the process. Those of conversions are apart, so that calls that wait for them do not hold what they wait for.
+static PROCESS_PERMITS: FetchPermits =
+    FetchPermits::new(MAX_CALLS_BYTES / CALL_BYTES, MAX_CONVERSIONS_BYTES / CONVERSION_BYTES);
 /// Permits of one workspace, so that slow servers of one do not hold those of the process.
 const WORKSPACE_CALLS: usize = 8;
 const WORKSPACE_CONVERSIONS: usize = 1;

@@ -55,7 +55,10 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
             shown.map_or_else(|| "of an invalid type".to_owned(), |media| format!("`{media}`"))
         )));
     }
-    let (mut bytes, mut is_cut) = (Vec::new(), false);
+    // Allocated once: a buffer that grows leaves its former memory with this thread.
+    let known = response.content_length().and_then(|length| usize::try_from(length).ok());
+    let mut bytes = Vec::with_capacity(known.map_or(MAX_PAGE, |length| length.min(MAX_PAGE)));
+    let mut is_cut = false;
     while let Some(piece) = response.chunk().await.map_err(|error| no_answer_error(url, &error))? {
         let budget = MAX_PAGE.saturating_sub(bytes.len());
         bytes.extend_from_slice(piece.get(..budget.min(piece.len())).unwrap_or_default());
@@ -172,6 +175,23 @@ mod tests {
     fn decode(bytes: &[u8], stated: Option<&'static Encoding>, kind: PageKind) -> String {
         let encoding = encoding(bytes, stated, kind);
         Page { bytes: bytes.to_vec(), encoding, kind, media: String::new(), is_cut: false }.into_text()
+    }
+
+    /// The former memory of a buffer that grows would stay with its thread. The control: the whole page is read.
+    #[tokio::test]
+    async fn memory_of_a_page_is_allocated_once() {
+        let url = Url::parse("https://example.org/").unwrap();
+        let of = async |body: reqwest::Body| {
+            let response = http::Response::builder().header("content-type", "text/plain").body(body).unwrap();
+            let page = read(&url, response.into()).await.unwrap();
+            (page.bytes.len(), page.bytes.capacity(), page.is_cut)
+        };
+        let chunks = |count: usize| (0..count).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 70_000]));
+        let unknown = |count| of(reqwest::Body::wrap_stream(futures_util::stream::iter(chunks(count))));
+        assert_eq!(unknown(20).await, (1_400_000, MAX_PAGE, false));
+        assert_eq!(unknown(80).await, (MAX_PAGE, MAX_PAGE, true));
+        assert_eq!(of(vec![b'x'; 1_400_000].into()).await, (1_400_000, 1_400_000, false));
+        assert_eq!(of(vec![b'x'; MAX_PAGE + 1].into()).await, (MAX_PAGE, MAX_PAGE, true));
     }
 
     #[test]

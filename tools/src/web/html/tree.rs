@@ -107,7 +107,10 @@ impl TreeSink for BoundedTree {
 
     fn create_element(&self, name: QualName, attrs: Vec<Attribute>, flags: ElementFlags) -> Handle {
         let (attrs, bytes) = Self::limited(attrs, 0);
-        let attrs = if self.try_create(bytes.saturating_add(name.local.len())) { attrs } else { Vec::new() };
+        // The contents of a template have a node of their own.
+        let has_contents = !flags.template || self.try_create(0);
+        let is_kept = self.try_create(bytes.saturating_add(name.local.len())) && has_contents;
+        let attrs = if is_kept { attrs } else { Vec::new() };
         self.dom.create_element(name, attrs, flags)
     }
 
@@ -191,6 +194,18 @@ mod tests {
     use html5ever::tendril::TendrilSink as _;
 
     use super::*;
+
+    /// Attack: nested templates, each with a node for its contents. The control: other elements.
+    #[test]
+    fn template_is_charged_with_its_contents() {
+        let created = |html: &str| {
+            let mut parser = parse_document(BoundedTree::default(), Default::default());
+            parser.process(html.into());
+            parser.tokenizer.sink.sink.created.get()
+        };
+        // The parser adds `html`, `head` and `body`.
+        assert_eq!(["<template>", "<b>"].map(|element| created(&element.repeat(1_000))), [2_002, 1_003]);
+    }
 
     /// Returns the number of attributes of each element.
     fn attributes(html: &str) -> Vec<(String, usize)> {
