@@ -1,6 +1,7 @@
 //! The HTTP client of a worker's host.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use subtend_session::values::{MAX_VALUES, ValueCount};
 use subtend_tools::escape::on_one_line;
 use subtend_tools::http::tls;
 use subtend_tools::threads;
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::super::data::StoreLocation;
 use super::super::fail::Fail;
@@ -30,6 +32,12 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of a response in bytes; arguments of calls are smaller.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
+
+/// Maximum bytes of all large responses: a worker has up to 256 slots. A response holds them until its call ends.
+const MAX_HELD_BYTES: usize = 64 << 20;
+
+/// Bytes of a response above which it is large.
+const SMALL_RESPONSE_BYTES: usize = 64 << 10;
 
 /// Maximum number of JSON values in a response, apart from the arguments of a call.
 const MAX_OTHER_VALUES: usize = 100;
@@ -49,6 +57,8 @@ pub(super) struct RemoteHost {
     token: Option<String>,
     is_unencrypted: bool,
     stuck: AtomicUsize,
+    /// A permit for each byte of the large responses.
+    memory: Arc<Semaphore>,
     #[cfg(unix)]
     _socket: Option<SocketPath>,
 }
@@ -87,6 +97,9 @@ pub(super) struct LeasedCall {
     pub(super) attempt: u32,
     #[serde(deserialize_with = "max_bytes")]
     pub(super) max_bytes: u64,
+    /// The memory of the call, if it is large.
+    #[serde(skip)]
+    pub(super) held: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -159,6 +172,7 @@ impl RemoteHost {
             token: Some(token),
             is_unencrypted: !is_tls && !is_local,
             stuck: AtomicUsize::new(0),
+            memory: Arc::new(Semaphore::new(MAX_HELD_BYTES)),
             #[cfg(unix)]
             _socket: None,
         })
@@ -186,6 +200,7 @@ impl RemoteHost {
             token: None,
             is_unencrypted: false,
             stuck: AtomicUsize::new(0),
+            memory: Arc::new(Semaphore::new(MAX_HELD_BYTES)),
             _socket: Some(socket),
         })
     }
@@ -212,7 +227,7 @@ impl RemoteHost {
     pub(super) async fn take(&self, worker: &str, tools: &[&str]) -> Result<Option<LeasedCall>, HostError> {
         let body = json!({ "worker": worker, "tools": tools });
         match self.post("take", TAKE_WAIT, &body).await? {
-            Some(text) => read(&text).map(Some),
+            Some((text, held)) => Ok(Some(LeasedCall { held, ..read(&text)? })),
             None => Ok(None),
         }
     }
@@ -225,18 +240,24 @@ impl RemoteHost {
         wait: Duration,
     ) -> Result<RenewedLease, HostError> {
         let renewed = self.post("renew", wait, &json!({ "token": token, "progress": progress })).await?;
-        read(&renewed.unwrap_or_default())
+        let (text, _held) = renewed.unwrap_or_default();
+        read(&text)
     }
 
     pub(super) async fn complete(&self, token: &str, result: &WorkerResult) -> Result<(), HostError> {
         self.post("complete", Duration::ZERO, &json!({ "token": token, "result": result })).await.map(drop)
     }
 
-    /// Sends a request, and returns the body of the response, if it has one.
+    /// Sends a request, and returns the body of the response with its memory, if it has one.
     ///
     /// The HTTP library reads interim responses without a limit. So each request runs in its own thread, and cannot block
     /// signals and lease renewals of this worker.
-    async fn post(&self, what: &str, wait: Duration, body: &Value) -> Result<Option<String>, HostError> {
+    async fn post(
+        &self,
+        what: &str,
+        wait: Duration,
+        body: &Value,
+    ) -> Result<Option<(String, Option<OwnedSemaphorePermit>)>, HostError> {
         let mut url = format!("{}/v1/workers/{what}", self.base);
         if !wait.is_zero() {
             url = format!("{url}?wait=true&timeout={}", wait.as_millis());
@@ -249,8 +270,9 @@ impl RemoteHost {
             request = request.bearer_auth(token);
         }
         let request = request.header("content-type", "application/json").body(body.to_string());
-        let exchange = timeout(wait + EXCHANGE_TIMEOUT + STUCK_AFTER, threads::run_separately(exchange_once(request)));
-        let (status, bytes) = match exchange.await {
+        let memory = (Arc::clone(&self.memory), Instant::now() + wait + EXCHANGE_TIMEOUT);
+        let exchange = threads::run_separately(exchange_once(request, memory));
+        let (status, body) = match timeout(wait + EXCHANGE_TIMEOUT + STUCK_AFTER, exchange).await {
             Ok(Ok(Ok(exchange_once))) => exchange_once,
             Ok(Ok(Err(error))) => return Err(unavailable(error)),
             Ok(Err(why)) => return Err(HostError::Unavailable(format!("{} cannot be reached: {why}", self.label))),
@@ -261,18 +283,26 @@ impl RemoteHost {
                 return Err(HostError::Refused(format!("{} repeatedly sent endless interim responses", self.label)));
             }
         };
-        let Some(bytes) = bytes else {
-            let why = format!("the response of {} is longer than {} MiB", self.label, MAX_RESPONSE_BYTES >> 20);
-            return Err(HostError::Refused(why));
+        let (bytes, held) = match body {
+            ResponseBody::Whole(bytes, held) => (bytes, held),
+            ResponseBody::TooLong => {
+                let why = format!("the response of {} is longer than {} MiB", self.label, MAX_RESPONSE_BYTES >> 20);
+                return Err(HostError::Refused(why));
+            }
+            ResponseBody::NoMemory => {
+                let why = format!("running calls of {} hold {} MiB of arguments", self.label, MAX_HELD_BYTES >> 20);
+                return Err(HostError::Unavailable(why));
+            }
         };
         if ValueCount::default().add(&bytes) > MAX_VALUES + MAX_OTHER_VALUES {
             let why = format!("the response of {} has more than {MAX_VALUES} JSON values", self.label);
             return Err(HostError::Refused(why));
         }
-        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let text =
+            String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         match status {
             StatusCode::NO_CONTENT => Ok(None),
-            status if status.is_success() => Ok(Some(text)),
+            status if status.is_success() => Ok(Some((text, held))),
             status => Err(self.refusal_error(status, &text)),
         }
     }
@@ -297,18 +327,43 @@ impl RemoteHost {
     }
 }
 
-/// Sends a request, and returns the status and the body of the response; `None` if the body is too long.
-async fn exchange_once(request: RequestBuilder) -> Result<(StatusCode, Option<Vec<u8>>), reqwest::Error> {
+enum ResponseBody {
+    Whole(Vec<u8>, Option<OwnedSemaphorePermit>),
+    TooLong,
+    NoMemory,
+}
+
+/// Sends a request, and returns the status and the body of the response. A large body reserves its memory once, and waits for it until the
+/// request ends.
+async fn exchange_once(
+    request: RequestBuilder,
+    (memory, until): (Arc<Semaphore>, Instant),
+) -> Result<(StatusCode, ResponseBody), reqwest::Error> {
     let mut response = request.send().await?;
     let status = response.status();
-    let mut bytes = Vec::new();
+    let known = response.content_length().and_then(|length| usize::try_from(length).ok());
+    let (mut bytes, mut held) = (Vec::new(), None);
     while let Some(more) = response.chunk().await? {
-        if bytes.len().saturating_add(more.len()) > MAX_RESPONSE_BYTES {
-            return Ok((status, None));
+        let length = bytes.len().saturating_add(more.len());
+        if length > MAX_RESPONSE_BYTES {
+            return Ok((status, ResponseBody::TooLong));
+        }
+        if length > SMALL_RESPONSE_BYTES && held.is_none() {
+            let most = known.unwrap_or(MAX_RESPONSE_BYTES).min(MAX_RESPONSE_BYTES);
+            let permits = u32::try_from(most).unwrap_or(u32::MAX);
+            let Ok(Ok(permit)) = timeout_at(until, Arc::clone(&memory).acquire_many_owned(permits)).await else {
+                return Ok((status, ResponseBody::NoMemory));
+            };
+            held = Some(permit);
+            bytes.reserve_exact(most.saturating_sub(bytes.len()));
         }
         bytes.extend_from_slice(&more);
     }
-    Ok((status, Some(bytes)))
+    if let Some(held) = &mut held {
+        bytes.shrink_to_fit();
+        drop(held.split(held.num_permits().saturating_sub(bytes.len())));
+    }
+    Ok((status, ResponseBody::Whole(bytes, held)))
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, HostError> {
@@ -325,4 +380,53 @@ fn causes(error: &dyn std::error::Error) -> String {
         cause = source.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Starts a host that leases calls with arguments of these sizes, one after the other.
+    fn host_of(sizes: Vec<usize>) -> RemoteHost {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for (size, stream) in sizes.into_iter().zip(listener.incoming()) {
+                std::thread::spawn(move || {
+                    let mut stream = stream.unwrap();
+                    assert_ne!(stream.read(&mut [0; 65_536]).unwrap(), 0);
+                    let args = "x".repeat(size);
+                    let call = json!({
+                        "call": "c", "tool": "t", "args": args, "token": "x", "lease_ms": 1, "attempt": 1, "max_bytes": 1
+                    });
+                    let call = call.to_string();
+                    let head =
+                        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", call.len());
+                    stream.write_all((head + &call).as_bytes()).unwrap();
+                });
+            }
+        });
+        RemoteHost::at(&format!("http://{address}"), "token".to_owned()).unwrap_or_else(|_| panic!("a client"))
+    }
+
+    /// Attack: each slot of a worker takes a large call. The controls: a small call does not wait, and a large one only until there is memory.
+    #[tokio::test]
+    async fn large_calls_share_the_memory_of_a_worker() {
+        const LARGE: usize = 15 << 20;
+        let host = host_of(vec![LARGE, LARGE, LARGE, LARGE, 1 << 10, LARGE]);
+        let take = async || host.take("w", &["t"]).await.unwrap().unwrap();
+        let mut large = Vec::new();
+        while large.len() < 4 {
+            large.push(take().await);
+        }
+        assert!(host.memory.available_permits() < LARGE);
+        assert!(take().await.held.is_none());
+        let (last, ()) = tokio::join!(take(), async { drop(large) });
+        assert_eq!(last.args.as_str().map(str::len), Some(LARGE));
+        drop(last);
+        assert_eq!(host.memory.available_permits(), MAX_HELD_BYTES);
+    }
 }

@@ -180,6 +180,7 @@ mod tests {
             lease_ms: 1_000,
             attempt: 1,
             max_bytes: 1_000,
+            held: None,
         };
         let started = async |program: &str, script: &str| {
             let guard = Guard { program: program.into(), args: vec!["-c".into(), script.into()] };
