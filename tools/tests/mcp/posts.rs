@@ -14,6 +14,8 @@ pub(super) enum PostAnswer {
     Json(u16, fn(&Value) -> Value),
     /// By a stream with progress and the result.
     Events,
+    /// By a stream with this message, made of the id of the call. The stream stays open.
+    Event(fn(&Value) -> Value),
     /// By the result, or a request for a login if the call has no token.
     Authorized,
     /// Without a body. The result comes on the stream that answers no POST.
@@ -99,6 +101,10 @@ async fn serve(mut connection: TcpStream, channels: ServerChannels, answer: Post
                     let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
                     let events = format!("{EVENTS}data: {progress}\n\ndata: {}\n\n", result(id));
                     connection.write_all(events.as_bytes()).await.unwrap();
+                }
+                PostAnswer::Event(body) => {
+                    connection.write_all(format!("{EVENTS}data: {}\n\n", body(id)).as_bytes()).await.unwrap();
+                    _ = connection.read(&mut [0]).await;
                 }
                 PostAnswer::Authorized if head.to_lowercase().contains("\nauthorization: bearer ") => {
                     write_json(&mut connection, 200, &result(id).to_string()).await;
@@ -213,6 +219,8 @@ async fn call_without_an_answer_in_its_response_fails() {
         (PostAnswer::Json(200, nameless), "no session"),
         (PostAnswer::Json(406, foreign), "not accepted"),
         (PostAnswer::Json(200, foreign), "not accepted"),
+        (PostAnswer::Event(nameless), "no session"),
+        (PostAnswer::Event(foreign), "not accepted"),
         (PostAnswer::Json(200, progress), "its JSON is not an answer"),
     ] {
         let server = HttpServer::start(answer).await;

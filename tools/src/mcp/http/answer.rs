@@ -27,6 +27,7 @@ const JSON: &str = "application/json";
 const MAX_PREVIEW: usize = 256;
 
 /// What a response depends on of the message that was posted.
+#[derive(Clone)]
 pub(super) struct PostedMessage {
     /// The id of a request.
     id: Option<RequestId>,
@@ -78,8 +79,9 @@ pub(super) async fn answer(
     // The library keeps each stream open, without a limit on their number. A server could cause messages without end, such as answers to pings.
     if is_request && is_of(response.headers(), EVENTS) {
         let events = events(response, budget, limits.max_sse_event_size)?;
-        let events = if message.is_handshake { events.map(check_event).boxed() } else { events };
-        return Ok(StreamableHttpPostResponse::Sse(events, session));
+        let message = message.clone();
+        let events = events.map(move |event| event.and_then(|event| answer_event(&message, event)));
+        return Ok(StreamableHttpPostResponse::Sse(events.boxed(), session));
     }
     if is_of(response.headers(), JSON) {
         let (body, is_whole) = read(response, limits.max_json_response_size).await.map_err(HttpFault::Client)?;
@@ -185,14 +187,15 @@ fn answer_to(message: &PostedMessage, mut answered: ServerJsonRpcMessage) -> Res
     Ok(answered)
 }
 
-/// Refuses a handshake with a long protocol version.
-fn check_event(event: Result<Sse, SseError>) -> Result<Sse, SseError> {
-    let event = event?;
-    let message = event.data.as_deref().map(|data| parse_foreign::<ServerJsonRpcMessage>(data.as_bytes()));
-    if let Some(Ok(ServerJsonRpcMessage::Response(mut response))) = message
-        && !strip(&mut response.result)
-    {
-        return Err(SseError::Body(Box::new(io::Error::other(LONG_VERSION))));
+/// Interprets an event of the response to `message` like a body of JSON. Other messages than answers are passed on.
+fn answer_event(message: &PostedMessage, mut event: Sse) -> Result<Sse, SseError> {
+    let answered = event.data.as_deref().and_then(|data| parse_foreign::<ServerJsonRpcMessage>(data.as_bytes()).ok());
+    if let Some(answered @ (ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))) = answered {
+        let broken = |why: String| SseError::Body(Box::new(io::Error::other(why)));
+        let answered = answer_to(message, answered).map_err(|fault| broken(fault.to_string()))?;
+        if matches!(answered, ServerJsonRpcMessage::Error(_)) {
+            event.data = Some(serde_json::to_string(&answered).map_err(|error| broken(error.to_string()))?);
+        }
     }
     Ok(event)
 }
