@@ -137,6 +137,9 @@ pub(super) fn model_receives_notices(world: &World<'_>) -> Verdict {
         if seen.view.records.iter().any(|record| matches!(record, Record::AlternativeSwitched { .. })) {
             continue;
         }
+        if lost_its_compaction(seen, given) {
+            continue;
+        }
         let shown: BTreeSet<Seq> = messages
             .iter()
             .filter_map(|message| match message {
@@ -152,6 +155,26 @@ pub(super) fn model_receives_notices(world: &World<'_>) -> Verdict {
         })?;
     }
     Ok(())
+}
+
+/// Returns whether the attempt was called with a compacted history, and a fault then dropped the record of the compaction with the rest of
+/// the batch. A model that waits for no intent is called before the batch is appended. The attempt is repeated, and compacts again.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other records are not of an attempt")]
+fn lost_its_compaction(seen: &SessionFacts<'_>, given: &GivenContext) -> bool {
+    let of = (given.turn, given.attempt);
+    let (mut compacts, mut is_known) = (false, false);
+    for record in seen.view.records {
+        match record {
+            Record::TurnStarted { turn, attempt, compacts: cause, .. } if (*turn, *attempt) == of => {
+                compacts = cause.is_some();
+            }
+            Record::Compacted(compacted) => is_known |= compacted.turn == Some(of),
+            Record::CompactionFailed(failed) => is_known |= (failed.turn, failed.attempt) == of,
+            Record::TurnAnswered(answer) => is_known |= (answer.turn, answer.attempt) == of,
+            _ => {}
+        }
+    }
+    compacts && !is_known
 }
 
 /// Returns the notices that the last compaction before the model call hides. N-8 checks that it may hide them.

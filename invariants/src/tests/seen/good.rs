@@ -1,4 +1,6 @@
+use super::super::{TAKEN, notice, taken};
 use super::*;
+use subtend_session::record::{Carrier, CompactionCause};
 
 #[test]
 fn good_observed_world_violates_nothing() {
@@ -17,4 +19,26 @@ fn approved_call_of_an_unoffered_tool_is_legal() {
         scene.observed.contexts.push(context(2, vec![offer(false, Answered::Deny)], None));
         assert_eq!(scene.with(crate::always), Ok(()), "{word:?}");
     }
+}
+
+/// A fault drops the batch with the record of a compaction, after its model was called with the compacted history. The controls: an attempt
+/// without a compaction, and one with an answer.
+#[test]
+fn n5_history_of_an_unrecorded_compaction_is_accepted() {
+    let check = |cause: Option<CompactionCause>, kept: usize| {
+        let mut root = Scene::good().root;
+        root[TAKEN] = taken(Carrier::Message, vec![notice(1, Outcome::Completed)]);
+        for record in &mut root {
+            if let Record::TurnStarted { turn: TurnNo(2), compacts, .. } = record {
+                *compacts = cause;
+            }
+        }
+        root.truncate(kept);
+        let mut scene = Scene::of(root, Scene::good().child);
+        scene.observed.contexts.push(context(2, Vec::new(), Some(Vec::new())));
+        scene.with(|world| InvariantId::N5.check(world, false)).map_err(|violation| violation.id)
+    };
+    let (share, started) = (Some(CompactionCause::Share), TAKEN + 2);
+    assert_eq!(check(share, started), Ok(()));
+    assert_eq!([check(None, started), check(share, usize::MAX)], [Err(InvariantId::N5); 2]);
 }
