@@ -70,7 +70,7 @@ impl From<RestorePlan> for FilesRestore {
         };
         let files = plan.changes.iter().map(file).collect();
         let conflict = |RestoreConflict { path, why }| FileConflict { path, why };
-        Self { digest, files, conflicts: plan.conflicts.into_iter().map(conflict).collect(), patch: plan.patch }
+        Self { digest, files, conflicts: plan.conflicts.into_iter().map(conflict).collect(), patch: plan.patches.concat() }
     }
 }
 

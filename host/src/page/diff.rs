@@ -61,19 +61,41 @@ pub(super) struct ShownPatch {
     pub(super) whole: bool,
 }
 
-/// Renders a patch of git or of a restore, file by file.
+/// Renders the patches of a restore, each of one file, so that no content of a file can hide the name of the next.
+pub(super) fn of_patches(patches: &[String]) -> ShownPatch {
+    let (mut left, mut html, mut whole) = (MAX_PATCH_BYTES, Vec::new(), true);
+    for patch in patches {
+        let shown = patch.get(..patch.floor_char_boundary(left)).unwrap_or_default();
+        whole &= shown.len() == patch.len();
+        left = left.saturating_sub(patch.len());
+        html.extend(files(shown).iter().map(render_fragment));
+    }
+    ShownPatch { html: html.join("\n"), whole }
+}
+
+/// Renders a patch of git, file by file.
 pub(super) fn of_patch(patch: &str) -> ShownPatch {
-    let end = patch.floor_char_boundary(MAX_PATCH_BYTES);
+    let shown = patch.get(..patch.floor_char_boundary(MAX_PATCH_BYTES)).unwrap_or_default();
+    let html = files(shown).iter().map(render_fragment).collect::<Vec<_>>();
+    ShownPatch { html: html.join("\n"), whole: shown.len() == patch.len() }
+}
+
+fn files(patch: &str) -> Vec<Diff> {
     let mut files: Vec<Diff> = Vec::new();
     // Numbers of remaining lines in the hunk, of the old and of the new file.
     let (mut left, mut begun) = ([0_usize; 2], false);
-    for line in patch.get(..end).unwrap_or_default().split_terminator('\n') {
+    for line in patch.split_terminator('\n') {
         let class = match line.as_bytes().first() {
             _ if left == [0, 0] => "gap",
             Some(b'-') => "del",
             Some(b'+') => "ins",
-            _ => "same",
+            Some(b' ' | b'\\') | None => "same",
+            // No line of a hunk begins so, whatever its header counts.
+            Some(_) => "gap",
         };
+        if class == "gap" {
+            left = [0, 0];
+        }
         match class {
             "gap" if line.starts_with("diff --git ") || (line.starts_with("--- ") && !begun) => {
                 begun = line.starts_with("diff --git ");
@@ -105,7 +127,7 @@ pub(super) fn of_patch(patch: &str) -> ShownPatch {
         }
         file.lines.push(DiffLine { class, text: exact(line) });
     }
-    ShownPatch { html: files.iter().map(render_fragment).collect::<Vec<_>>().join("\n"), whole: end == patch.len() }
+    files
 }
 
 /// Parses the numbers of old and new lines from the header of a hunk, such as `@@ -1,2 +3 @@`.
@@ -118,7 +140,9 @@ fn hunk(head: &str) -> [usize; 2] {
 }
 
 fn lines(old: &str, new: &str) -> Vec<DiffLine> {
-    let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old, new);
+    // As in a patch, a line ends only at LF.
+    let [old, new] = [old, new].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
+    let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_slices(&old, &new);
     let mut lines = Vec::new();
     for (at, group) in diff.grouped_ops(CONTEXT_LINES).iter().enumerate() {
         if at > 0 {
@@ -186,6 +210,22 @@ mod tests {
         assert!(blocks[1].contains("<span class=\"del\">-&#60;b&#62;</span>") && shown.whole, "{}", blocks[1]);
         assert!(!of_patch(&"é".repeat(MAX_PATCH_BYTES)).whole);
         assert!(of_patch("").html.is_empty());
+    }
+
+    /// A header counts more lines than its hunk has. The control: without that, each file has its block too.
+    #[test]
+    fn header_of_a_hunk_does_not_hide_the_next_file() {
+        for count in [9, 1] {
+            let patch = |name: &str| format!("--- a/{name}\n+++ b/{name}\n@@ -1,{count} +1,{count} @@\n-{name}\n+b\n");
+            let of_git = ["x", "y"].map(|name| format!("diff --git a/{name} b/{name}\n{}", patch(name))).concat();
+            for shown in [of_patch(&of_git), of_patches(&["x", "y"].map(patch))] {
+                assert!(shown.whole && shown.html.contains("<code>y</code>"), "{}", shown.html);
+                assert!(shown.html.contains("<span class=\"gap\">+++ b/y</span>"), "{}", shown.html);
+                assert!(shown.html.contains("<span class=\"del\">-y</span>"), "{}", shown.html);
+            }
+        }
+        let long = || "é".repeat(MAX_PATCH_BYTES / 4);
+        assert!(of_patches(&[long(), long()]).whole && !of_patches(&[long(), long(), long()]).whole);
     }
 
     /// The control, measured by hand: without the time limit, 60,000 lines took 7 s.

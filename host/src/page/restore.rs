@@ -49,7 +49,7 @@ impl ShownRestore {
             count: plan.changes.len(),
             files: words::count(plan.changes.len() as u64, "file"),
             digest: plan.digest(),
-            patch: diff::of_patch(&plan.patch),
+            patch: diff::of_patches(&plan.patches),
             conflicts: plan.conflicts.into_iter().map(conflict).collect(),
         }
     }

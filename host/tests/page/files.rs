@@ -133,6 +133,26 @@ async fn x15_page_restores_the_files_that_it_showed() {
     scene.end().await;
 }
 
+/// The lines of a file are separated by CR. The control: the same lines, separated by LF.
+#[tokio::test]
+async fn x15_page_shows_each_file_despite_lone_returns() {
+    for end in ["\r", "\n"] {
+        let scene = FilesHost::new().await;
+        let lines =
+            |last: &str| format!("{}{last}{end}END\n", (0..40).map(|n| format!("line {n}{end}")).collect::<String>());
+        scene.put("README.txt", &lines("evil"));
+        scene.put("main.py", &format!("a = 1{end}import os{end}b = 2\n"));
+        let steps = [write("README.txt", &lines("good")), write("main.py", &format!("a = 1{end}b = 2\n"))];
+        let id = scene.run_to_end("general", &[&steps[..], &["fail".to_owned()]].concat()).await;
+        let shown = get(&scene.app, &format!("/s/{id}/restore?run=1")).await.body;
+        let block = shown.split("<p class=\"small\"><code>main.py</code>").nth(1).expect("a block of the file");
+        let added = block.split("<span class=\"ins\">").nth(1).expect("an added line");
+        assert!(added.split("</span>").next().is_some_and(|added| added.contains("import os")), "{shown}");
+        assert!(!shown.contains("class=\"same\"> a = 1&#60;U+000D&#62;"), "{shown}");
+        scene.end().await;
+    }
+}
+
 #[tokio::test]
 async fn x15_page_branches_with_the_files_of_a_message() {
     let scene = FilesHost::new().await;

@@ -86,10 +86,13 @@ impl Patches {
             return None;
         }
         let begun = Instant::now();
-        let diff = TextDiff::configure().timeout(self.time_left.min(MAX_TIME)).diff_lines(old, new);
+        // Lines end at LF only, as for whoever reads the patch: `similar` would also end them at CR, and count these lines in
+        // the header of their hunk.
+        let [old, new] = [old, new].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
+        let diff = TextDiff::configure().timeout(self.time_left.min(MAX_TIME)).diff_slices(&old, &new);
         let most = self.shown_left.min(MAX_FILE_SHOWN);
         let mut lines = BoundedLines { text: String::new(), left: most };
-        let is_whole = write!(lines, "{}", diff.unified_diff()).is_ok();
+        let is_whole = write_hunks(&diff, &mut lines).is_ok();
         self.time_left = self.time_left.saturating_sub(begun.elapsed());
         let built = if is_whole { most.saturating_sub(lines.left) } else { most };
         self.shown_left = self.shown_left.saturating_sub(built);
@@ -107,6 +110,17 @@ impl Patches {
             more => format!("(and {more} more files: GET /v1/sessions/ID/restore names all)\n"),
         }
     }
+}
+
+fn write_hunks(diff: &TextDiff<'_, '_, str>, out: &mut impl fmt::Write) -> fmt::Result {
+    for hunk in diff.unified_diff().iter_hunks() {
+        writeln!(out, "{}", hunk.header())?;
+        for change in hunk.iter_changes() {
+            let end = if change.value().ends_with('\n') { "" } else { "\n\\ No newline at end of file\n" };
+            write!(out, "{}{}{end}", change.tag(), change.value())?;
+        }
+    }
+    Ok(())
 }
 
 /// Lines of at most `left` bytes more, counted after their invisible characters are escaped: writing more fails, so that the

@@ -22,9 +22,9 @@ pub struct RestorePlan {
     pub changes: Vec<FileChange>,
     /// Files that cannot be restored. If there are any, the restore changes nothing.
     pub conflicts: Vec<RestoreConflict>,
-    /// The changes in the format of `diff -u`, in a bounded size; empty if it was not asked for.
+    /// The changes in the format of `diff -u`, file by file, in a bounded size; empty if they were not asked for.
     #[serde(skip)]
-    pub patch: String,
+    pub patches: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -103,7 +103,7 @@ impl Checkpoints {
                         after: history.before.0.clone(),
                     };
                     if let Some(patches) = &mut patches {
-                        plan.patch.push_str(&patches.patch(path, &change, (&present.bytes, &bytes)));
+                        plan.patches.push(patches.patch(path, &change, (&present.bytes, &bytes)));
                     }
                     plan.changes.push(change);
                 }
@@ -111,7 +111,7 @@ impl Checkpoints {
                 Err(why) => plan.conflicts.push(RestoreConflict { path: path.to_owned(), why }),
             }
         }
-        plan.patch.push_str(&patches.map_or_else(String::new, |patches| patches.rest()));
+        plan.patches.extend(patches.map(|patches| patches.rest()).filter(|rest| !rest.is_empty()));
         plan
     }
 

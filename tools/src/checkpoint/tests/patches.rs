@@ -16,10 +16,26 @@ async fn x15_file_name_does_not_forge_lines_of_a_patch() {
         assert!(format!("+++ b/{name}").contains(|c: char| c.is_control()), "the control");
         let mut scene = CheckpointFixture::new();
         scene.write(1, name, "1\n").await;
-        assert_eq!(scene.plan(1).patch, format!("--- a/{shown}\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"));
+        assert_eq!(scene.plan(1).patches.concat(), format!("--- a/{shown}\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"));
         let [saved] = &*scene.checkpoints.of_session(session()).unwrap() else { panic!() };
         let [file] = &*scene.checkpoints.examine(saved, &mut Patches::default()) else { panic!() };
         assert_eq!(file.patch, format!("--- /dev/null\n+++ b/{shown}\n@@ -0,0 +1 @@\n+1\n"));
+    }
+}
+
+/// Lines of a file that CR separates are one line of its patch, as its header counts it. The control: LF separates them.
+#[tokio::test]
+async fn x15_line_of_a_patch_ends_only_at_a_line_feed() {
+    let attacks: [(&str, &str, &str); 3] = [
+        ("a\rb\n", "a\rB\n", "@@ -1 +1 @@\n-a\rB\n+a\rb\n"),
+        ("a\r", "b", "@@ -1 +1 @@\n-b\n\\ No newline at end of file\n+a\r\n\\ No newline at end of file\n"),
+        ("a\nb\n", "a\nB\n", "@@ -1,2 +1,2 @@\n a\n-B\n+b\n"),
+    ];
+    for (before, written, hunk) in attacks {
+        let mut scene = CheckpointFixture::new();
+        fs::write(scene.at("f"), before).unwrap();
+        scene.write(1, "f", written).await;
+        assert_eq!(scene.plan(1).patches.concat(), format!("--- a/f\n+++ b/f\n{hunk}"));
     }
 }
 
@@ -48,9 +64,10 @@ async fn x15_comparing_unlike_files_takes_bounded_time() {
     }
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     assert_eq!(plan.changes.len(), names.len());
-    let count = |sign: char| plan.patch.lines().filter(|line| line.starts_with(sign)).count();
+    let patch = plan.patches.concat();
+    let count = |sign: char| patch.lines().filter(|line| line.starts_with(sign)).count();
     assert_eq!(count('-'), count('+'), "lines are missing");
-    assert_eq!(scene.plan(2).patch, "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 2\n+a before\n");
+    assert_eq!(scene.plan(2).patches.concat(), "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 2\n+a before\n");
 }
 
 /// The lines of six hundred almost equal files took minutes, since only their comparison had a limit. The control: the first
@@ -82,15 +99,16 @@ async fn x15_patch_of_many_large_files_is_bounded() {
         scene.write(1, "a", "a by 1\n").await;
         let plan = scene.plan(1);
         assert_eq!(plan.changes.len(), 13);
-        assert!(plan.patch.starts_with("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 1\n+a before\n"), "the control");
-        assert!(plan.patch.len() < 4 << 20 && crate::escape::exact(&plan.patch).len() < 5 << 20, "{unit:?}");
+        let patch = plan.patches.concat();
+        assert!(patch.starts_with("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 1\n+a before\n"), "the control");
+        assert!(patch.len() < 4 << 20 && crate::escape::exact(&patch).len() < 5 << 20, "{unit:?}");
         let (x, before) = (Hash::of(b"x"), Hash::of(long.as_bytes()));
         for name in &names {
             let line = format!(
                 "+++ b/{name}\n(too long to show: 1 bytes ({x}) before, {} bytes ({before}) after)\n",
                 long.len()
             );
-            assert!(plan.patch.contains(&line), "{line}");
+            assert!(patch.contains(&line), "{line}");
         }
         let all = scene.checkpoints.of_session(session()).unwrap();
         let mut patches = Patches::default();
