@@ -61,10 +61,16 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, session, |hosted| {
         let last = hosted.journal.head(hosted.id)?.map_or(0, |head| head.last_seq.0);
         let of = format!("?at={}", at.map_or(last, |at| at.0));
+        if let Some(file) = &args.restore.print {
+            return RestorePreview::print_content(hosted, &of, (file, &args.store));
+        }
         let mut digest = None;
         if args.restore.files {
             let preview = RestorePreview::read(hosted, &of)?;
-            preview.confirm(&args.restore, (&format!("branch of session {}", hosted.id.short().0), "branched off"))?;
+            let name = hosted.id.short().0;
+            let message = at.map_or_else(|| name.to_string(), |at| format!("{name}:{at}"));
+            let command = format!("subtend branch {message} --files{}", args.store.options_for_shell());
+            preview.confirm(&args.restore, (&format!("branch of session {name}"), "branched off", &command))?;
             digest = Some(preview.digest);
         }
         let left = if args.restore.files { None } else { RestorePreview::count(hosted, &of) };

@@ -1,13 +1,16 @@
 //! Restores of files by a rollback or a branch, after the user confirmed the changes.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, BufWriter, IsTerminal as _, Write as _};
 
 use hyper::Method;
 use serde::Deserialize;
+use subtend_session::ids::Hash;
 
-use super::fail::Fail;
+use super::checkpoints;
+use super::data::StoreArgs;
+use super::fail::{Code, Fail};
 use super::hosted::Hosted;
-use super::paint::{count, harmless_pieces, on_one_line};
+use super::paint::{count, exact_pieces, harmless_pieces, on_one_line};
 
 /// Maximum number of files that a message names. `--json` names all.
 const MAX_NAMED: usize = 100;
@@ -23,6 +26,10 @@ pub(crate) struct FilesArgs {
     /// Restore files without asking; required if stdin or stderr is not a terminal
     #[arg(long, short, requires = "files")]
     yes: bool,
+
+    /// Only print the content that FILE would get, in full, with characters that a terminal does not show as `<U+202E>`
+    #[arg(long, value_name = "FILE", requires = "files", conflicts_with = "yes")]
+    pub(crate) print: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -38,6 +45,10 @@ pub(crate) struct FileName {
     path: String,
     #[serde(default)]
     why: String,
+    /// Hash of the content that is restored.
+    content: Option<Hash>,
+    /// Why the patch does not show the lines of the file.
+    hidden: Option<String>,
 }
 
 impl RestorePreview {
@@ -60,11 +71,52 @@ impl RestorePreview {
         u64::try_from(files).ok().filter(|files| *files > 0)
     }
 
-    /// Shows the diff and asks for confirmation. `name` and `what` are parts of the messages, such as `rolled back`.
+    /// Prints the content that the file `path` would get.
+    ///
+    /// # Errors
+    /// If the file would not be restored, or its content cannot be read.
+    pub(crate) fn print_content(hosted: &Hosted, of: &str, (path, store): (&str, &StoreArgs)) -> Result<Code, Fail> {
+        let preview = Self::read_files(hosted, of)?;
+        // The name as the patch shows it is accepted too.
+        let is_named = |file: &&FileName| file.path == path || on_one_line(&file.path) == path;
+        let mut found = preview.files.iter().filter(is_named).peekable();
+        if found.peek().is_none() {
+            return Err(Fail::Usage(format!("`{}` is not a file that would be restored", on_one_line(path))));
+        }
+        let saved = checkpoints::for_store(&store.place()?);
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        for file in found {
+            let Some((hash, saved)) = file.content.zip(saved.as_ref()) else {
+                writeln!(anstream::stderr(), "`{}` would be removed", on_one_line(&file.path))?;
+                continue;
+            };
+            for chunk in saved.find_content(hash)?.utf8_chunks() {
+                write!(out, "{}", exact_pieces(chunk.valid()))?;
+                chunk.invalid().iter().try_for_each(|byte| write!(out, "<0x{byte:02X}>"))?;
+            }
+        }
+        out.flush()?;
+        Ok(Code::Done)
+    }
+
+    /// Returns the lines that name the files that the patch does not show. `command` shows the patch.
+    fn describe_hidden(&self, command: &str) -> String {
+        let hidden: Vec<_> = self.files.iter().filter_map(|file| file.hidden.as_ref().map(|why| (file, why))).collect();
+        if hidden.is_empty() {
+            return String::new();
+        }
+        let name = |(file, why): &(&FileName, &String)| format!("  {}: {why}\n", on_one_line(&file.path));
+        let (names, files) = (name_first(&hidden, name).concat(), count(hidden.len() as u64, "file"));
+        let print = format!("`{command} --print FILE` prints in full what FILE would contain");
+        format!("{files} not shown above:\n{}\n{print}\n", names.trim_end())
+    }
+
+    /// Shows the diff and asks for confirmation. `name` and `what` are parts of the messages, such as `rolled back`;
+    /// `command` restores without `--yes`.
     ///
     /// # Errors
     /// If a file cannot be restored, no terminal can answer, or the answer is no.
-    pub(crate) fn confirm(&self, args: &FilesArgs, (name, what): (&str, &str)) -> Result<(), Fail> {
+    pub(crate) fn confirm(&self, args: &FilesArgs, (name, what, command): (&str, &str, &str)) -> Result<(), Fail> {
         if !self.conflicts.is_empty() {
             let why = |file: &FileName| format!("`{}` {}", on_one_line(&file.path), on_one_line(&file.why));
             return Err(Fail::Other(format!(
@@ -83,6 +135,7 @@ impl RestorePreview {
         let mut err = anstream::stderr();
         let files = count(u64::try_from(self.files.len()).unwrap_or(u64::MAX), "file");
         writeln!(err, "{}", harmless_pieces(self.patch.trim_end_matches('\n')))?;
+        write!(err, "{}", self.describe_hidden(command))?;
         write!(err, "{name}: {files} would be restored as above; files that commands changed stay. Restore? [y/N] ")?;
         err.flush()?;
         let mut line = String::new();

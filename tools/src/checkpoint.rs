@@ -32,7 +32,7 @@ use files::{SavedTotals, create_private_dir, sync_dir, write_durably};
 use locks::{FileLocks, LockedFiles};
 
 pub use examine::{ExaminedFile, FileFate};
-pub use patch::Patches;
+pub use patch::{FilePatch, Patches};
 pub use plan::{RestoreConflict, RestorePlan};
 pub use restore::{AwaitedRecord, PendingRestore, PlanStart, Restored};
 

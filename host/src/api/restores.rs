@@ -4,7 +4,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use subtend_actors::RestorePoint;
 use subtend_session::ids::{Hash, RunNo, Seq};
-use subtend_tools::checkpoint::{RestoreConflict, RestorePlan};
+use subtend_tools::checkpoint::{FileChange, RestoreConflict, RestorePlan};
 use subtend_tools::workspace::FileState;
 use utoipa::{IntoParams, ToSchema};
 
@@ -51,6 +51,12 @@ pub(super) struct RestoredFile {
     root: String,
     /// True if the file is removed because the session created it.
     removed: bool,
+    /// Hash of the content that is restored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    /// Why the patch does not show the lines of the file, and its sizes and hashes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hidden: Option<String>,
 }
 
 /// A file that cannot be restored.
@@ -62,15 +68,21 @@ pub(super) struct FileConflict {
 
 impl From<RestorePlan> for FilesRestore {
     fn from(plan: RestorePlan) -> Self {
-        let digest = plan.digest().to_string();
-        let file = |change: &subtend_tools::checkpoint::FileChange| RestoredFile {
-            path: change.path.clone(),
+        let (digest, patch) = (plan.digest().to_string(), plan.patch());
+        let mut patches = plan.patches.into_iter();
+        let file = |change: FileChange| RestoredFile {
             root: change.root.display().to_string(),
+            path: change.path,
             removed: change.after == FileState::Absent,
+            content: match change.after {
+                FileState::File { hash, .. } => Some(hash.to_string()),
+                FileState::Absent | FileState::Link { .. } | FileState::Other => None,
+            },
+            hidden: patches.next().and_then(|patch| patch.hidden),
         };
-        let files = plan.changes.iter().map(file).collect();
+        let files = plan.changes.into_iter().map(file).collect();
         let conflict = |RestoreConflict { path, why }| FileConflict { path, why };
-        Self { digest, files, conflicts: plan.conflicts.into_iter().map(conflict).collect(), patch: plan.patches.concat() }
+        Self { digest, files, conflicts: plan.conflicts.into_iter().map(conflict).collect(), patch }
     }
 }
 

@@ -6,6 +6,7 @@ use askama::Template;
 use serde::Deserialize;
 use similar::{ChangeTag, TextDiff};
 use subtend_session::values::parse_recorded;
+use subtend_tools::checkpoint::FilePatch;
 use subtend_tools::escape::exact;
 
 use super::{bounds, render_fragment, render_within};
@@ -62,9 +63,10 @@ pub(super) struct ShownPatch {
 }
 
 /// Renders the patches of a restore, each of one file, so that no content of a file can hide the name of the next.
-pub(super) fn of_patches(patches: &[String]) -> ShownPatch {
+pub(super) fn of_patches(patches: &[FilePatch]) -> ShownPatch {
     let (mut left, mut html, mut whole) = (MAX_PATCH_BYTES, Vec::new(), true);
-    for patch in patches {
+    for FilePatch { text: patch, hidden } in patches {
+        whole &= hidden.is_none();
         let shown = patch.get(..patch.floor_char_boundary(left)).unwrap_or_default();
         whole &= shown.len() == patch.len();
         left = left.saturating_sub(patch.len());
@@ -212,19 +214,23 @@ mod tests {
         assert!(of_patch("").html.is_empty());
     }
 
+    fn whole(text: String) -> FilePatch {
+        FilePatch { text, hidden: None }
+    }
+
     /// A header counts more lines than its hunk has. The control: without that, each file has its block too.
     #[test]
     fn header_of_a_hunk_does_not_hide_the_next_file() {
         for count in [9, 1] {
             let patch = |name: &str| format!("--- a/{name}\n+++ b/{name}\n@@ -1,{count} +1,{count} @@\n-{name}\n+b\n");
             let of_git = ["x", "y"].map(|name| format!("diff --git a/{name} b/{name}\n{}", patch(name))).concat();
-            for shown in [of_patch(&of_git), of_patches(&["x", "y"].map(patch))] {
+            for shown in [of_patch(&of_git), of_patches(&["x", "y"].map(patch).map(whole))] {
                 assert!(shown.whole && shown.html.contains("<code>y</code>"), "{}", shown.html);
                 assert!(shown.html.contains("<span class=\"gap\">+++ b/y</span>"), "{}", shown.html);
                 assert!(shown.html.contains("<span class=\"del\">-y</span>"), "{}", shown.html);
             }
         }
-        let long = || "é".repeat(MAX_PATCH_BYTES / 4);
+        let long = || whole("é".repeat(MAX_PATCH_BYTES / 4));
         assert!(of_patches(&[long(), long()]).whole && !of_patches(&[long(), long(), long()]).whole);
     }
 

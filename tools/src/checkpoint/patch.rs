@@ -1,4 +1,4 @@
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::Duration;
 
 use similar::TextDiff;
@@ -28,8 +28,15 @@ pub struct Patches {
     time_left: Duration,
     shown_left: usize,
     names_left: usize,
-    /// Number of files that are not even named.
-    unnamed: usize,
+}
+
+/// The change of a file as a patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilePatch {
+    /// Empty if there was not even room for the name of the file.
+    pub text: String,
+    /// Why the lines of the file are not shown, and its sizes and hashes; `None` if they are.
+    pub hidden: Option<String>,
 }
 
 impl Default for Patches {
@@ -41,11 +48,11 @@ impl Default for Patches {
 impl Patches {
     /// Compares files for at most `time_left`, and one file longer.
     pub(super) fn within(time_left: Duration) -> Self {
-        Self { time_left, shown_left: MAX_SHOWN, names_left: MAX_NAMES, unnamed: 0 }
+        Self { time_left, shown_left: MAX_SHOWN, names_left: MAX_NAMES }
     }
 
     /// Returns `change` in the format of `diff -u`, or one line with the hashes of its contents if it is too long to show.
-    pub(super) fn patch(&mut self, path: &str, change: &FileChange, (old, new): (&[u8], &[u8])) -> String {
+    pub(super) fn patch(&mut self, path: &str, change: &FileChange, (old, new): (&[u8], &[u8])) -> FilePatch {
         // A name with line breaks could forge lines of the patch.
         let path = on_one_line(path);
         let name = |state: &FileState, side: &str| match state {
@@ -54,39 +61,40 @@ impl Patches {
         };
         let (from, to) = (name(&change.before, "a"), name(&change.after, "b"));
         let head = format!("--- {from}\n+++ {to}\n");
-        let Some(names_left) = self.names_left.checked_sub(head.len()) else {
-            self.unnamed = self.unnamed.saturating_add(1);
-            return String::new();
-        };
-        self.names_left = names_left;
+        let names_left = self.names_left.checked_sub(head.len());
         let lines = match (std::str::from_utf8(old), std::str::from_utf8(new)) {
+            _ if names_left.is_none() => Err("too many files"),
             _ if old.len().max(new.len()) > MAX_COMPARED => Err("too long to compare"),
             (Ok(old), Ok(new)) => self.compare((old, new)).ok_or("too long to show"),
             (Err(_), _) | (_, Err(_)) => Err("not text"),
         };
-        lines.map_or_else(
-            |why| {
-                let side = |state: &FileState, bytes: &[u8]| match state {
-                    FileState::File { hash, .. } => format!("{} bytes ({hash})", bytes.len()),
-                    FileState::Absent | FileState::Link { .. } | FileState::Other => format!("{} bytes", bytes.len()),
-                };
-                let (before, after) = (side(&change.before, old), side(&change.after, new));
-                let line = format!("{head}({why}: {before} before, {after} after)\n");
-                self.names_left = self.names_left.saturating_sub(line.len().saturating_sub(head.len()));
-                line
-            },
-            |lines| format!("{head}{lines}"),
-        )
+        self.names_left = names_left.unwrap_or(self.names_left);
+        let why = match lines {
+            Ok(lines) => return FilePatch { text: format!("{head}{lines}"), hidden: None },
+            Err(why) => why,
+        };
+        let side = |state: &FileState, bytes: &[u8]| match state {
+            FileState::File { hash, .. } => format!("{} bytes ({hash})", bytes.len()),
+            FileState::Absent | FileState::Link { .. } | FileState::Other => format!("{} bytes", bytes.len()),
+        };
+        let hidden = format!("{why}: {} before, {} after", side(&change.before, old), side(&change.after, new));
+        let text = match names_left {
+            Some(_) => format!("{head}({hidden})\n"),
+            None => String::new(),
+        };
+        self.names_left = self.names_left.saturating_sub(text.len().saturating_sub(head.len()));
+        FilePatch { text, hidden: Some(hidden) }
     }
 
-    /// Returns the lines that differ; `None` if they are too long. Their bytes are counted in both cases, since they were built.
+    /// Returns the lines that differ; `None` if they are too long. Only shown lines count, so that a file that is not shown
+    /// takes no room from others.
     fn compare(&mut self, (old, new): (&str, &str)) -> Option<String> {
         // Splitting a file into lines takes time of its own.
         if self.shown_left == 0 || self.time_left.is_zero() {
             return None;
         }
         let begun = Instant::now();
-        // Lines end at LF only, as for whoever reads the patch: `similar` would also end them at CR, and count these lines in
+        // Lines end at LF only, as the page reads them: `similar` would also end them at CR, and count these lines in
         // the header of their hunk.
         let [old, new] = [old, new].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
         let diff = TextDiff::configure().timeout(self.time_left.min(MAX_TIME)).diff_slices(&old, &new);
@@ -94,22 +102,23 @@ impl Patches {
         let mut lines = BoundedLines { text: String::new(), left: most };
         let is_whole = write_hunks(&diff, &mut lines).is_ok();
         self.time_left = self.time_left.saturating_sub(begun.elapsed());
-        let built = if is_whole { most.saturating_sub(lines.left) } else { most };
-        self.shown_left = self.shown_left.saturating_sub(built);
-        if !(lines.text.is_empty() || lines.text.ends_with('\n')) {
-            lines.text.push('\n');
+        if !is_whole {
+            return None;
         }
-        is_whole.then_some(lines.text)
+        self.shown_left = self.shown_left.saturating_sub(most.saturating_sub(lines.left));
+        Some(lines.text)
     }
+}
 
-    /// Returns the last line of the patches, if files are left out of them.
-    pub(super) fn rest(&self) -> String {
-        match self.unnamed {
-            0 => String::new(),
-            1 => "(and 1 more file: GET /v1/sessions/ID/restore names all)\n".to_owned(),
-            more => format!("(and {more} more files: GET /v1/sessions/ID/restore names all)\n"),
-        }
+/// Returns the patches as one, with a last line if files are left out of it.
+pub(super) fn joined(patches: &[FilePatch]) -> String {
+    let mut text: String = patches.iter().map(|patch| &*patch.text).collect();
+    match patches.iter().filter(|patch| patch.text.is_empty()).count() {
+        0 => {}
+        1 => text.push_str("(and 1 more file: GET /v1/sessions/ID/restore names all)\n"),
+        more => text.push_str(&format!("(and {more} more files: GET /v1/sessions/ID/restore names all)\n")),
     }
+    text
 }
 
 fn write_hunks(diff: &TextDiff<'_, '_, str>, out: &mut impl fmt::Write) -> fmt::Result {

@@ -1,12 +1,13 @@
 //! Plans the changes of a restore, and finds the conflicts that prevent it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use subtend_session::ids::{Hash, SessionId};
 
-use super::patch::Patches;
+use super::patch::{FilePatch, Patches, joined};
 use super::{Checkpoint, Checkpoints, FileChange, MAX_FILE};
 use crate::escape::on_one_line;
 use crate::policy;
@@ -22,9 +23,9 @@ pub struct RestorePlan {
     pub changes: Vec<FileChange>,
     /// Files that cannot be restored. If there are any, the restore changes nothing.
     pub conflicts: Vec<RestoreConflict>,
-    /// The changes in the format of `diff -u`, file by file, in a bounded size; empty if they were not asked for.
+    /// The changes in the format of `diff -u`, in a bounded size; empty if they were not asked for.
     #[serde(skip)]
-    pub patches: Vec<String>,
+    pub patches: Vec<FilePatch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -38,6 +39,11 @@ impl RestorePlan {
     pub fn digest(&self) -> Hash {
         let text = serde_json::to_vec(&(&self.changes, &self.conflicts)).unwrap_or_default();
         Hash::of(&text)
+    }
+
+    /// Returns the changes as one patch.
+    pub fn patch(&self) -> String {
+        joined(&self.patches)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -86,9 +92,14 @@ impl Checkpoints {
                 created_dirs.extend(change.created_dir.as_deref().filter(|_| is_undone).map(|dir| (key.0, dir)));
             }
         }
-        let mut plan = RestorePlan::default();
+        let mut files: Vec<_> = histories.into_iter().enumerate().collect();
+        if patches.is_some() {
+            // Smaller files first, so that larger ones take neither the room nor the time to show them.
+            files.sort_by_cached_key(|(_, ((root, path), history))| self.size_to_read(&root.join(path), history));
+        }
+        let (mut changes, mut conflicts) = (BTreeMap::new(), BTreeMap::new());
         let mut opened: BTreeMap<&Path, Result<Workspace, WorkspaceError>> = BTreeMap::new();
-        for ((root, path), history) in histories {
+        for (at, ((root, path), history)) in files {
             let workspace = opened.entry(root).or_insert_with(|| Workspace::open_canonical(root));
             let dirs =
                 created_dirs.iter().filter(|(dir_root, dir)| *dir_root == root && Path::new(path).starts_with(dir));
@@ -102,17 +113,30 @@ impl Checkpoints {
                         before: present.state,
                         after: history.before.0.clone(),
                     };
-                    if let Some(patches) = &mut patches {
-                        plan.patches.push(patches.patch(path, &change, (&present.bytes, &bytes)));
-                    }
-                    plan.changes.push(change);
+                    let patch = patches.as_mut().map(|of| of.patch(path, &change, (&present.bytes, &bytes)));
+                    changes.insert(at, (change, patch));
                 }
                 Ok(None) => {}
-                Err(why) => plan.conflicts.push(RestoreConflict { path: path.to_owned(), why }),
+                Err(why) => _ = conflicts.insert(at, RestoreConflict { path: path.to_owned(), why }),
             }
         }
-        plan.patches.extend(patches.map(|patches| patches.rest()).filter(|rest| !rest.is_empty()));
-        plan
+        let (changes, patches): (Vec<_>, Vec<_>) = changes.into_values().unzip();
+        RestorePlan {
+            changes,
+            conflicts: conflicts.into_values().collect(),
+            patches: patches.into_iter().flatten().collect(),
+        }
+    }
+
+    /// Returns the size of the present file and of the content to restore. It only orders the files, so links do no harm.
+    fn size_to_read(&self, file: &Path, history: &FileHistory<'_>) -> u64 {
+        let (before, session) = history.before;
+        let size = |path: &Path| fs::symlink_metadata(path).map_or(0, |found| found.len());
+        let saved = match before {
+            FileState::File { hash, .. } => size(&self.content_path(session, *hash)),
+            FileState::Absent | FileState::Link { .. } | FileState::Other => 0,
+        };
+        size(file).saturating_add(saved)
     }
 
     /// Returns the current state of a file and the content to restore, or `None` if the file needs no change.

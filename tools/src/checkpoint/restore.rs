@@ -293,8 +293,11 @@ impl Checkpoints {
         Ok("a file".to_owned())
     }
 
-    /// Returns a content that any session saved.
-    fn find_content(&self, hash: Hash) -> Result<Vec<u8>, CheckpointError> {
+    /// Returns a content that any session saved. Blocks.
+    ///
+    /// # Errors
+    /// If no session saved it, or it cannot be read.
+    pub fn find_content(&self, hash: Hash) -> Result<Vec<u8>, CheckpointError> {
         let found = self.sessions()?.into_iter().find_map(|session| self.read_content(session, hash));
         found
             .ok_or_else(|| io_error("read")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged")))

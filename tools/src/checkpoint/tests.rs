@@ -187,7 +187,7 @@ async fn x15_restore_undoes_all_writes_of_a_run() {
     for part in
         ["--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 2\n+a by 1\n", "--- a/new/dir/d\n+++ /dev/null\n", "-sub/c by 2\n"]
     {
-        assert!(plan.patches.concat().contains(part), "{:?}", plan.patches);
+        assert!(plan.patch().contains(part), "{:?}", plan.patches);
     }
     let (_, restored) = scene.restore(|| ()).await;
     assert_eq!(restored.unwrap().files, ["a", "b", "new/dir/d", "sub/c"]);

