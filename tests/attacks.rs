@@ -15,6 +15,8 @@ mod escaping;
 mod files;
 #[cfg(unix)]
 mod flood;
+#[cfg(unix)]
+mod given_stores;
 #[cfg(target_os = "linux")]
 mod guard_attacks;
 #[cfg(unix)]

@@ -8,9 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-#[cfg(feature = "disk")]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +23,8 @@ use crate::rows;
 
 /// First character of a row of `def` whose text is in a blob, followed by the decimal length. JSON cannot start with it.
 const IN_BLOB: char = '\u{1}';
+/// Extension of a blob that is being written.
+const MAKING: &str = "making";
 /// Attempts to open a file while the process or the system has no file handles left, in addition to the one that is held in reserve. A failed
 /// write would end the journal, and such a shortage usually passes.
 const MAX_ATTEMPTS: u32 = 100;
@@ -96,13 +96,19 @@ impl Blobs {
     /// Stores `content` in its blob. The file and its directory entries are durable on return.
     fn store(&self, hash: Hash, content: &[u8]) -> io::Result<()> {
         let (subdir, file) = self.location(hash);
-        // An existing file may be unsynced after a crash, or damaged.
-        if fs::read(&file).is_ok_and(|found| found == content) {
+        // An existing file may be unsynced after a crash, or damaged. A link or a pipe is replaced.
+        let is_alike = is_file_of(&file, content.len() as u64) && fs::read(&file).is_ok_and(|found| found == content);
+        if is_alike {
             File::open(&file)?.sync_all()?;
         } else {
             owner_only::create_dir_all(&subdir)?;
-            let making = file.with_added_extension("making");
-            let mut out = owner_only::file_options().write(true).create(true).truncate(true).open(&making)?;
+            let making = file.with_added_extension(MAKING);
+            // A leftover may be a link, which must not be written through.
+            match fs::remove_file(&making) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            let mut out = owner_only::file_options().write(true).create_new(true).open(&making)?;
             out.write_all(content)?;
             out.sync_all()?;
             fs::rename(&making, &file)?;
@@ -165,6 +171,10 @@ impl Blobs {
     }
 }
 
+fn is_file_of(path: &Path, len: u64) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() == len)
+}
+
 /// Returns whether the process (`EMFILE`) or the system (`ENFILE`) has no file handles left. These numbers are the same on all Unix systems.
 fn is_out_of_handles(error: &io::Error) -> bool {
     cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
@@ -192,7 +202,18 @@ pub(crate) fn named_blobs(engine: &dyn Engine) -> Result<BTreeSet<String>> {
     failed.map_or(Ok(named), Err)
 }
 
-/// Removes the blobs below `dir` that are not `named`, durably. Calls `swept` for each.
+#[cfg(feature = "disk")]
+fn is_hex(name: &str, len: usize) -> bool {
+    name.len() == len && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Returns whether a file has the name of a blob, or of one that was being written.
+#[cfg(feature = "disk")]
+fn is_blob(name: &str) -> bool {
+    is_hex(name.split_once('.').filter(|(_, extension)| *extension == MAKING).map_or(name, |(hash, _)| hash), 32)
+}
+
+/// Removes the blobs below `dir` that are not `named`, durably. Calls `swept` for each. Other files remain.
 #[cfg(feature = "disk")]
 pub(crate) fn sweep(dir: &Path, named: &BTreeSet<String>, swept: &mut dyn FnMut()) -> io::Result<()> {
     let subdirs = match fs::read_dir(dir) {
@@ -202,12 +223,14 @@ pub(crate) fn sweep(dir: &Path, named: &BTreeSet<String>, swept: &mut dyn FnMut(
     };
     for subdir in subdirs {
         let subdir = subdir?;
-        if !subdir.file_type()?.is_dir() {
+        if !subdir.file_type()?.is_dir() || !subdir.file_name().to_str().is_some_and(|name| is_hex(name, 2)) {
             continue;
         }
         for blob in fs::read_dir(subdir.path())? {
             let blob = blob?;
-            if !blob.file_name().to_str().is_some_and(|name| named.contains(name)) {
+            let name = blob.file_name();
+            let Some(name) = name.to_str().filter(|name| is_blob(name)) else { continue };
+            if blob.file_type()?.is_file() && !named.contains(name) {
                 fs::remove_file(blob.path())?;
                 swept();
             }

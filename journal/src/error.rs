@@ -116,6 +116,7 @@ impl OpenError {
             | Self::Newer { .. }
             | Self::Behind { .. }
             | Self::Watermark { .. }
+            | Self::Irregular { .. }
             | Self::Thread(_) => false,
         }
     }
@@ -196,6 +197,11 @@ pub enum OpenError {
     /// The watermark is missing or unreadable, although the store holds frames.
     #[error("{} {state}, so a lost tail would go unnoticed: restore it, or open the store with --accept-loss to rewrite it", .path.display())]
     Watermark { path: PathBuf, state: &'static str },
+    /// An entry of the store could lead out of it, or block.
+    #[error(
+        "{} is {found}, but a store has only regular files and directories: do not use such a store of others; in your own, put the file or directory itself there", .path.display()
+    )]
+    Irregular { path: PathBuf, found: &'static str },
     /// The writer thread cannot start.
     #[error("the writer thread cannot start: {0}")]
     Thread(std::io::Error),

@@ -18,6 +18,7 @@ impl Lock {
     /// Locks the store in `dir` and records the holder.
     pub(crate) fn acquire(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join("LOCK");
+        owner_only::check_entry(&path)?;
         let io = |what| io(what, &path);
         let mut file = owner_only::open_own(&path).map_err(io("open the lock file"))?;
         // Computed before the lock is taken, because a refused process may read the file meanwhile.

@@ -1,10 +1,12 @@
-//! File permissions of a store: 0700 for directories, 0600 for files. Has no effect on systems other than Unix.
+//! File permissions of a store: 0700 for directories, 0600 for files. Has no effect on systems other than Unix. Also refuses entries that
+//! lead out of a store.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::engines::ENGINES;
+use crate::error::{OpenError, io};
 
 const OTHERS: u32 = 0o077;
 
@@ -66,6 +68,45 @@ pub(crate) fn open_own(path: &Path) -> io::Result<File> {
         return Err(io::Error::other("it is a link or not a regular file: remove it"));
     }
     Ok(file)
+}
+
+/// Checks the entry of a store at `path`, which may be missing. Returns whether it is a directory. The author of a store could otherwise
+/// have files outside of it read, written or removed, and openings wait for a pipe.
+/// # Errors
+/// [`OpenError::Irregular`] for a link, a pipe or a device.
+pub(crate) fn check_entry(path: &Path) -> Result<bool, OpenError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => check_type(path, found.file_type()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io("read", path)(error)),
+    }
+}
+
+fn check_type(path: &Path, found: fs::FileType) -> Result<bool, OpenError> {
+    if found.is_dir() || found.is_file() {
+        return Ok(found.is_dir());
+    }
+    let found = if found.is_symlink() { "a link" } else { "a pipe, a socket or a device" };
+    Err(OpenError::Irregular { path: path.to_owned(), found })
+}
+
+/// Checks an entry like [`check_entry`], and everything down to `depth` levels below it.
+/// # Errors
+/// As for [`check_entry`], and for a directory that cannot be read.
+#[cfg(feature = "disk")]
+pub(crate) fn check_below(path: &Path, depth: usize) -> Result<(), OpenError> {
+    let mut left = Vec::new();
+    left.extend(check_entry(path)?.then(|| (path.to_owned(), depth)));
+    while let Some((dir, depth)) = left.pop() {
+        let Some(below) = depth.checked_sub(1) else { continue };
+        for entry in fs::read_dir(&dir).map_err(io("read the directory", &dir))? {
+            let entry = entry.map_err(io("read the directory", &dir))?;
+            let path = entry.path();
+            let found = entry.file_type().map_err(io("read", &path))?;
+            left.extend(check_type(&path, found)?.then_some((path, below)));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(unix)]

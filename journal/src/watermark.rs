@@ -51,6 +51,7 @@ struct MarkState {
 impl MarkState {
     fn read(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(NAME);
+        owner_only::check_entry(&path)?;
         let (bytes, missing) = match std::fs::read(&path) {
             Ok(bytes) => (bytes, false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), true),

@@ -86,6 +86,7 @@ impl From<OpenError> for Fail {
             | OpenError::Newer { .. }
             | OpenError::Behind { .. }
             | OpenError::Watermark { .. }
+            | OpenError::Irregular { .. }
             | OpenError::Thread(_) => Self::Store(error.to_string()),
         }
     }

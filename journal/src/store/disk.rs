@@ -37,11 +37,25 @@ fn close_store_to_others(dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// Checks the entries of the store in `dir`, before a finished compaction is moved into place. The lock has checked its file.
+fn check_entries(dir: &Path) -> Result<(), OpenError> {
+    owner_only::check_entry(&dir.join("WATERMARK"))?;
+    // Files in the directories of blobs, which may be many, are checked when they are used.
+    owner_only::check_below(&dir.join("blobs"), 1)?;
+    for (.., entry) in ENGINES {
+        let entry = dir.join(entry);
+        owner_only::check_below(&entry, usize::MAX)?;
+        owner_only::check_below(&compacted_path(&entry), usize::MAX)?;
+    }
+    Ok(())
+}
+
 pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &Opener) -> Result<Journal, OpenError> {
     owner_only::create_dir_all(dir).map_err(io("create", dir))?;
     // Done before locking, because other users could otherwise hold the lock.
     close_store_to_others(dir)?;
     let lock = Lock::acquire(dir)?;
+    check_entries(dir)?;
     let entry = entry_of(dir, name)?;
     finish(dir, &entry, options, engine, &mut |_| {})?;
     let engine = engine(&entry, options.cache_bytes)?;
@@ -64,6 +78,7 @@ pub(super) fn open_to_read(
     engine: impl FnOnce(&Path, usize) -> Result<Arc<dyn Engine>, OpenError>,
 ) -> Result<Journal, OpenError> {
     let lock = Lock::acquire_to_read(dir)?;
+    check_entries(dir)?;
     let entry = entry_of(dir, name)?;
     let compacted = compacted_path(&entry);
     // A killed compaction left a complete store; the next opening for writing moves it into place.
@@ -106,6 +121,7 @@ pub(super) fn compact(
 ) -> Result<Compacted, OpenError> {
     close_store_to_others(dir)?;
     let _lock = Lock::acquire(dir)?;
+    check_entries(dir)?;
     let entry = entry_of(dir, name)?;
     finish(dir, &entry, options, engine, &mut |_| {})?;
     if !entry.exists() {

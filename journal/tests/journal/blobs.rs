@@ -15,13 +15,13 @@ fn input_record(writer: &SessionWriter, bytes: usize) -> Record {
     }}))
 }
 
-fn input_frame(writer: &mut SessionWriter, bytes: usize) -> Frame {
+pub(crate) fn input_frame(writer: &mut SessionWriter, bytes: usize) -> Frame {
     let record = input_record(writer, bytes);
     writer.frame_of(vec![record])
 }
 
 /// A size that the engine accepts, and a larger one.
-fn sizes(kind: Kind) -> (usize, usize) {
+pub(crate) fn sizes(kind: Kind) -> (usize, usize) {
     let limit = match kind {
         Kind::Redb => 1 << 20,
         Kind::Sled => 48 << 10,
@@ -30,13 +30,13 @@ fn sizes(kind: Kind) -> (usize, usize) {
     (limit / 2, limit + 10)
 }
 
-fn blobs(store: &Path) -> Vec<PathBuf> {
+pub(crate) fn blobs(store: &Path) -> Vec<PathBuf> {
     let dir = store.join("blobs");
     if dir.exists() { files::take(&dir).into_iter().map(|file| dir.join(file.path)).collect() } else { Vec::new() }
 }
 
 /// Sessions 1 and 2, each with a small and a large input, in that order.
-fn stored(kind: Kind, store: &Path) -> [SessionWriter; 2] {
+pub(crate) fn stored(kind: Kind, store: &Path) -> [SessionWriter; 2] {
     let journal = kind.open(store);
     let (small, large) = sizes(kind);
     [1, 2].map(|n| {
@@ -50,7 +50,7 @@ fn stored(kind: Kind, store: &Path) -> [SessionWriter; 2] {
     })
 }
 
-fn records(journal: &Journal, session: SessionId) -> Result<Vec<Record>, String> {
+pub(crate) fn records(journal: &Journal, session: SessionId) -> Result<Vec<Record>, String> {
     let records = journal.records(session).map_err(|error| error.to_string())?;
     Ok(records.into_iter().map(|stored| stored.record).collect())
 }

@@ -21,6 +21,8 @@ mod erasing;
 mod exporting;
 mod files;
 mod fixtures;
+#[cfg(unix)]
+mod given;
 mod importing;
 mod kinds;
 mod medium;

@@ -111,6 +111,7 @@ fn refused_finding(error: &OpenError) -> Finding {
         OpenError::Watermark { .. } => {
             "run `subtend verify` on a copy of the store; to rewrite the file, `subtend recover --accept-loss`"
         }
+        OpenError::Irregular { .. } => "find out what made that entry before you open the store",
         OpenError::Io { .. } => "check the owner and the permissions of that path, and that its disk is mounted",
         OpenError::Engine(_) => {
             "move this directory away, and restore a backup or `subtend import` an export into a new one"

@@ -61,6 +61,11 @@ fn errors_of_stores_match_their_snapshot() {
     std::fs::remove_file(&mark).expect("remove the file");
     page.call("sessions");
     std::fs::write(&mark, bytes).expect("the mark");
+    page.heading("A link in a store");
+    let blobs = page.user.data().join("redb/blobs");
+    std::os::unix::fs::symlink(page.user.workspace(), &blobs).expect("a link");
+    page.call("sessions");
+    std::fs::remove_file(&blobs).expect("remove the link");
     page.heading("Served by another process");
     let host = page.user.start(&["serve", "--json", "--listen", "none", "--model", &model]);
     host.line().expect("the line of the addresses");
