@@ -122,6 +122,10 @@ impl Blobs {
     /// Returns `head` with the content of the blob, or a description of its damage.
     fn fetch(&self, head: &[u8], reference: Reference) -> std::result::Result<Vec<u8>, String> {
         let Reference { hash, len } = reference;
+        // The author of the store chooses it, together with the size of the file.
+        if len > MAX_FRAME {
+            return Err(format!("the blob {hash} has {len} bytes, above the limit of {MAX_FRAME}"));
+        }
         let (_, file) = self.location(hash);
         let read = || {
             // Checked before it is opened and read: a pipe would block, and a large file would fill the memory.

@@ -3,7 +3,7 @@
 //! creation, so a store with frames but without the file has lost it.
 
 use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -52,9 +52,12 @@ impl MarkState {
     fn read(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(NAME);
         owner_only::check_entry(&path)?;
-        let (bytes, missing) = match std::fs::read(&path) {
-            Ok(bytes) => (bytes, false),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), true),
+        let mut bytes = Vec::new();
+        // A file of any size would fill the memory.
+        let read = File::open(&path).and_then(|file| file.take(2 * STRIDE).read_to_end(&mut bytes));
+        let missing = match read {
+            Ok(_) => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
             Err(error) => return Err(error::io("read", &path)(error)),
         };
         let state = match (missing, bytes.is_empty()) {

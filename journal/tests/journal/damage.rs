@@ -166,7 +166,7 @@ async fn foreign_bytes_are_not_a_store(kind: Kind) {
 }
 
 /// Changes a frame so that the engine's checks do not notice it.
-fn change_frame(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn change_frame(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
     match kind {
         Kind::Redb => {
             let db = ::redb::Database::create(entry.join("journal.redb")).unwrap();

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use subtend_journal::compact_store;
 
 use crate::blobs::{blobs, input_frame, records, sizes, stored};
+use crate::damage::change_frame;
 use crate::engines::{Kind, for_each_engine};
 use crate::files;
 use crate::scene::*;
@@ -132,9 +133,44 @@ async fn blobs_are_not_written_through_links(kind: Kind) {
     assert_eq!(blobs(&store), [blob]);
 }
 
+/// The author of a store chooses the length that a frame names, and a sparse file of that length. The control: a possible length, with
+/// which the file is read.
+async fn length_of_a_blob_is_bounded(kind: Kind) {
+    const MOST: u64 = 64 << 20;
+    for (len, why) in [(MOST + 1, "has 67108865 bytes, above the limit of 67108864"), (MOST, "does not match its hash")]
+    {
+        let (_dir, store) = given(kind);
+        std::fs::remove_dir_all(compacted(kind, &store)).unwrap();
+        for blob in blobs(&store) {
+            std::fs::File::options().write(true).open(blob).unwrap().set_len(len).unwrap();
+        }
+        change_frame(kind, &store.join(kind.entry()), 6, |frame| {
+            frame[68..76].copy_from_slice(&len.to_be_bytes());
+            let sum = crc32c::crc32c_append(crc32c::crc32c(&frame[..48]), &frame[52..]);
+            frame[48..52].copy_from_slice(&sum.to_be_bytes());
+        });
+        let error = records(&kind.open(&store), id(2)).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+/// The start of the watermark is read, whatever follows it. The control: without the start, the file is damaged.
+async fn only_the_start_of_a_watermark_is_read(kind: Kind) {
+    let (_dir, store) = given(kind);
+    let mark = std::fs::File::options().write(true).open(store.join("WATERMARK")).unwrap();
+    mark.set_len(1 << 40).unwrap();
+    drop(kind.open(&store));
+    mark.set_len(0).unwrap();
+    mark.set_len(1 << 40).unwrap();
+    let refused = kind.try_open(&store).unwrap_err();
+    assert!(matches!(refused, OpenError::Watermark { state: "is damaged", .. }), "{refused}");
+}
+
 for_each_engine!(
     links_in_a_given_store_are_refused,
     pipes_in_a_given_store_are_refused,
     finished_compaction_removes_only_blobs,
     blobs_are_not_written_through_links,
+    length_of_a_blob_is_bounded,
+    only_the_start_of_a_watermark_is_read,
 );
