@@ -1,4 +1,4 @@
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::error::EngineError;
 
@@ -15,4 +15,15 @@ pub(crate) fn catch_panics<T>(
             .unwrap_or_else(|| "no message".to_owned());
         Err(EngineError::Panicked { what, why })
     })
+}
+
+/// Drops `value` as a panic of its owner would, without a message: its destructor sees that the thread panics.
+#[cfg(feature = "redb")]
+pub(crate) fn drop_unwinding<T>(value: T) {
+    let unwound = catch_unwind(AssertUnwindSafe(move || {
+        let _value = value;
+        resume_unwind(Box::new(()))
+    }));
+    // It always unwinds, and has no message.
+    drop(unwound);
 }

@@ -6,7 +6,7 @@
 
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redb::backends::FileBackend;
 use redb::{
@@ -20,13 +20,15 @@ use crate::codec;
 use crate::directory;
 use crate::engine::{Group, Result, StoredFrame};
 use crate::error::{EngineError, OpenError, io};
-use crate::panics::catch_panics;
+use crate::panics::{catch_panics, drop_unwinding};
 use crate::rows::{self, CHILD_KEY_LEN, EV_KEY_LEN, OUTBOX_KEY_LEN, SESSION_KEY_LEN};
 use crate::sorted::Sorted;
 use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, RangeRows, Table, Tables, Visit};
 
 mod ordered_writes;
 mod overlay;
+#[cfg(test)]
+mod tests;
 
 use ordered_writes::OrderedWrites;
 
@@ -43,9 +45,24 @@ type SessionTable = TableDefinition<'static, &'static [u8; SESSION_KEY_LEN], &'s
 
 #[derive(Debug)]
 pub struct Redb {
-    db: Database,
+    /// `None` only while it is dropped.
+    db: Option<Database>,
     syncs: AtomicU64,
     durability: Durability,
+    /// Whether a write succeeded, and whether anything failed.
+    wrote: AtomicBool,
+    failed: AtomicBool,
+}
+
+impl Drop for Redb {
+    /// redb commits when it is closed. On damaged pages, that commit can panic, and again while it unwinds, which aborts the process before
+    /// it has reported anything. So it is only left to commit after a commit that worked. While a panic unwinds, redb closes the file
+    /// without one, as if the process were killed.
+    fn drop(&mut self) {
+        if !self.wrote.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) {
+            drop_unwinding(self.db.take());
+        }
+    }
 }
 
 fn store<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> EngineError {
@@ -72,7 +89,10 @@ impl Redb {
         let db = catch_panics("open", || {
             Builder::new().set_cache_size(cache_bytes).create_with_backend(overlay).map_err(store("open the redb file"))
         })?;
-        Self::of(db).with_format()
+        let engine = Self::of(db);
+        // A missing format is not written: a commit could abort the process.
+        engine.is_new()?;
+        Ok(engine)
     }
 
     /// Opens a store on another medium, for tests of power loss. Durability depends on the syncs of `medium`.
@@ -88,7 +108,9 @@ impl Redb {
     /// As for [`Redb::open`].
     #[cfg(feature = "fault-points")]
     pub fn open_unsynced(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
-        Ok(Self { durability: Durability::None, ..Self::open(file, cache_bytes)? })
+        let mut engine = Self::open(file, cache_bytes)?;
+        engine.durability = Durability::None;
+        Ok(engine)
     }
 
     fn at(file: &Path, cache_bytes: usize) -> Result<Self> {
@@ -106,7 +128,22 @@ impl Redb {
     }
 
     fn of(db: Database) -> Self {
-        Self { db, syncs: AtomicU64::new(0), durability: Durability::Immediate }
+        let (syncs, wrote, failed) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        Self { db: Some(db), syncs, durability: Durability::Immediate, wrote, failed }
+    }
+
+    /// Runs code of redb. A panic on a damaged page becomes an error.
+    fn run<T>(&self, what: &'static str, work: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        let closed = || store("use the store")("it is closed");
+        let result = catch_panics(what, || work(self.db.as_ref().ok_or_else(closed)?));
+        self.failed.fetch_or(result.is_err(), Ordering::Relaxed);
+        result
+    }
+
+    fn commit(&self, txn: WriteTransaction) -> Result<()> {
+        txn.commit().map_err(store("commit"))?;
+        self.wrote.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn with_format(self) -> std::result::Result<Self, OpenError> {
@@ -135,11 +172,11 @@ impl Redb {
     }
 
     fn write_format(&self) -> Result<()> {
-        catch_panics("write the format", || {
-            let mut txn = self.db.begin_write().map_err(store("begin"))?;
+        self.run("write the format", |db| {
+            let mut txn = db.begin_write().map_err(store("begin"))?;
             txn.set_quick_repair(true);
             self.write_meta(&txn, META_FORMAT, FORMAT)?;
-            txn.commit().map_err(store("commit"))
+            self.commit(txn)
         })
     }
 
@@ -179,14 +216,14 @@ impl Redb {
         end.close().map_err(store("add rows"))
     }
 
-    /// Runs `work` on a table, or returns `None` if the table is missing. A panic of redb on a damaged page becomes an error.
+    /// Runs `work` on a table, or returns `None` if the table is missing.
     fn read<K: Key + 'static, V: Value + 'static, T>(
         &self,
         table: TableDefinition<'_, K, V>,
         work: impl FnOnce(redb::ReadOnlyTable<K, V>) -> Result<T>,
     ) -> Result<Option<T>> {
-        catch_panics("read", || {
-            let txn = self.db.begin_read().map_err(store("begin to read"))?;
+        self.run("read", |db| {
+            let txn = db.begin_read().map_err(store("begin to read"))?;
             table_in(&txn, table)?.map(work).transpose()
         })
     }
@@ -354,15 +391,17 @@ impl Tables for Redb {
 
     fn write(&self, group: Group) -> Result<()> {
         let (last, tables) = Sorted::of(group)?.edits()?;
-        let mut txn = self.db.begin_write().map_err(store("begin"))?;
-        txn.set_durability(self.durability).map_err(store("set the durability"))?;
-        // Makes opening after a crash take milliseconds. The frames' own checksums replace redb's.
-        txn.set_quick_repair(true);
-        for (table, edits) in tables {
-            in_table!(table, self.apply(&txn, edits))?;
-        }
-        self.write_meta(&txn, META_LSN, last.0)?;
-        txn.commit().map_err(store("commit"))?;
+        self.run("write", |db| {
+            let mut txn = db.begin_write().map_err(store("begin"))?;
+            txn.set_durability(self.durability).map_err(store("set the durability"))?;
+            // Makes opening after a crash take milliseconds. The frames' own checksums replace redb's.
+            txn.set_quick_repair(true);
+            for (table, edits) in tables {
+                in_table!(table, self.apply(&txn, edits))?;
+            }
+            self.write_meta(&txn, META_LSN, last.0)?;
+            self.commit(txn)
+        })?;
         if matches!(self.durability, Durability::Immediate) {
             self.syncs.fetch_add(1, Ordering::Relaxed);
         }
@@ -391,8 +430,8 @@ impl Tables for Redb {
     }
 
     fn bytes(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64> {
-        catch_panics("read", || {
-            let txn = self.db.begin_read().map_err(store("begin to read"))?;
+        self.run("read", |db| {
+            let txn = db.begin_read().map_err(store("begin to read"))?;
             let mut bytes = 0_u64;
             visit_frames(&txn, session, (from, Seq(u64::MAX)), |_, _, row| {
                 bytes = bytes.saturating_add(row.map_or(0, codec::frame_bytes));
@@ -404,8 +443,8 @@ impl Tables for Redb {
 
     /// Reads in one transaction, because opening a table costs more than reading a row.
     fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<RangeRows> {
-        catch_panics("read", || {
-            let txn = self.db.begin_read().map_err(store("begin to read"))?;
+        self.run("read", |db| {
+            let txn = db.begin_read().map_err(store("begin to read"))?;
             let (head, inflight) = (session_row(&txn, HEAD, session)?, session_row(&txn, INFLIGHT, session)?);
             let (mut frames, mut bytes) = (Vec::new(), 0_u64);
             let last = from.max(Seq(until.0.saturating_sub(1)));
@@ -416,75 +455,5 @@ impl Tables for Redb {
             })?;
             Ok(RangeRows { head, inflight, frames })
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::ops::ControlFlow;
-
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-    use subtend_session::ids::{CallId, TurnNo};
-    use subtend_session::index::{InflightChange, Row, RowKey, RowKind};
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::engine::GroupFrame;
-    use crate::sorted::tests::{frame, opened};
-
-    const TABLES: [Table; 4] = [Table::Log, Table::Ev, Table::Inflight, Table::Outbox];
-
-    /// Returns the next frame of session `n`, which changes a row of that session.
-    fn next_frame(n: u8, change: u8, written: &mut BTreeMap<u8, u64>, lsn: u64) -> GroupFrame {
-        let session = SessionId(Uuid::from_u128(n.into()));
-        let seq = written.entry(n).and_modify(|seq| *seq += 3).or_insert(1);
-        let inflight = [InflightChange::Keep, opened(), InflightChange::Delete].into_iter().nth(change.into());
-        let mut frame = frame(session, *seq, lsn, inflight.unwrap_or_default());
-        let key = RowKey::Call(CallId { turn: TurnNo(1), ix: 0 });
-        let row = Row { to: session, from: session, kind: RowKind::Notice, key };
-        frame.changes.put.extend((change == 3).then_some(row));
-        frame.changes.take.extend((change == 4).then_some(row));
-        frame
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
-        #[test]
-        fn groups_leave_the_rows_of_their_edits(
-            groups in vec(vec((0_u8..24, 0_u8..5), 1..40), 1..6),
-        ) {
-            let dir = tempfile::tempdir().unwrap();
-            let engine = Redb::open(&dir.path().join("store"), 1 << 20).unwrap();
-            let (mut written, mut lsn) = (BTreeMap::new(), 0);
-            let mut expected: BTreeMap<(u8, Vec<u8>), Vec<u8>> = BTreeMap::new();
-            for group in groups {
-                let mut next = |(n, change)| {
-                    lsn += 1;
-                    next_frame(n, change, &mut written, lsn)
-                };
-                let frames: Vec<GroupFrame> = group.into_iter().map(&mut next).collect();
-                for (table, edits) in Sorted::of(Group { frames: frames.clone() }).unwrap().edits().unwrap().1 {
-                    for (key, value) in edits {
-                        let at = (table as u8, key);
-                        match value {
-                            Some(value) => _ = expected.insert(at, value),
-                            None => _ = expected.remove(&at),
-                        }
-                    }
-                }
-                Tables::write(&engine, Group { frames }).unwrap();
-            }
-            let mut found = BTreeMap::new();
-            for table in TABLES {
-                let mut visit = |key: &[u8], value: &[u8]| {
-                    found.insert((table as u8, key.to_vec()), value.to_vec());
-                    Ok(ControlFlow::Continue(()))
-                };
-                engine.scan(table, None, &mut visit).unwrap();
-            }
-            prop_assert_eq!(found, expected);
-        }
     }
 }

@@ -3,11 +3,17 @@
 use std::os::unix::fs::symlink;
 
 use subtend_journal::compact_store;
+use subtend_journal::engine::{Group, GroupFrame, Payload};
+use subtend_journal::error::EngineError;
+use subtend_journal::redb::Redb;
+use subtend_session::ids::Epoch;
+use subtend_session::index::Changes;
 
 use crate::blobs::{blobs, input_frame, records, sizes, stored};
 use crate::damage::change_frame;
-use crate::engines::{Kind, for_each_engine};
+use crate::engines::{CACHE, Kind, for_each_engine};
 use crate::files;
+use crate::medium::Medium;
 use crate::scene::*;
 
 /// A file outside of the store with the name of a blob.
@@ -174,3 +180,33 @@ for_each_engine!(
     length_of_a_blob_is_bounded,
     only_the_start_of_a_watermark_is_read,
 );
+
+/// Writes a frame, which is an error if there is one.
+fn write_frame(engine: &dyn Engine, lsn: u64) -> Result<(), EngineError> {
+    let (session, payload) = (id(10), Payload::Bytes(vec![0; 60]));
+    let (first_seq, epoch, changes) = (Seq(lsn), Epoch(1), Changes::default());
+    let frame = GroupFrame { lsn: Lsn(lsn), session, first_seq, count: 1, epoch, at_ms: AT_MS, payload, changes };
+    engine.write(Group { frames: vec![frame] })
+}
+
+/// The commit of closing can abort the process on damaged pages, before a command has reported anything. The control: after writes that
+/// worked, the engine commits when it is closed.
+#[test]
+fn engine_that_may_be_damaged_closes_without_a_commit() {
+    for (wrote, failed) in [(true, false), (false, false), (true, true), (false, true)] {
+        let medium = Medium::default();
+        let open = || Redb::over(medium.clone(), CACHE).unwrap();
+        write_frame(&open(), 1).unwrap();
+        let engine = open();
+        if wrote {
+            write_frame(&engine, 2).unwrap();
+        }
+        if failed {
+            write_frame(&engine, 1).unwrap_err();
+        }
+        let before = medium.steps();
+        drop(engine);
+        assert_eq!(medium.steps() > before, wrote && !failed, "{wrote} {failed}");
+        assert_eq!(open().last_lsn().unwrap(), Lsn(1 + u64::from(wrote)));
+    }
+}
