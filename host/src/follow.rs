@@ -15,8 +15,6 @@ use subtend_session::ids::{AttemptNo, Hash, Lsn, SessionId, TurnNo};
 use subtend_session::record::Record;
 use tokio::time::Instant;
 
-use crate::host::Host;
-
 /// Maximum number of frames in one read, so that other tasks can run in between.
 const FRAMES_PER_READ: u64 = 256;
 
@@ -76,6 +74,8 @@ pub enum Followed {
     Event(Option<Cursor>, Event),
     /// The reader was too slow and missed this many parts of answers and progress lines, but no records.
     Missed(u64),
+    /// The journal has records to read: call [`TreeEvents::read_page`].
+    Behind,
 }
 
 /// The error that ends a stream of events.
@@ -138,51 +138,62 @@ impl TreeEvents {
         }
     }
 
-    /// Returns the next event; `None` after the last event of a runtime that was shut down. `host` must have the
-    /// runtime that was passed to [`TreeEvents::new`].
+    /// Returns the next event, or [`Followed::Behind`]; `None` after the last event of a runtime that was shut down.
+    /// `runtime` must be the one that was passed to [`TreeEvents::new`].
     ///
     /// # Errors
     /// [`FollowError`].
     ///
     /// # Cancel safety
     /// No event is lost when the future is dropped.
-    pub async fn next(&mut self, host: &Host) -> Result<Option<Followed>, FollowError> {
+    pub async fn next(&mut self, runtime: &Runtime) -> Result<Option<Followed>, FollowError> {
         loop {
             // A slow client must not receive records long after their session was deleted.
             let is_record = matches!(self.ready.front(), Some(Followed::Event(Some(_), _)));
             if is_record && self.read_at.elapsed() > MAX_HELD {
                 (self.at, self.behind, self.ready) = (self.given, true, VecDeque::new());
             }
-            if let Some(ready) = self.ready.pop_front() {
-                if let Followed::Event(Some(cursor), _) = &ready {
-                    self.given = *cursor;
-                }
+            if let Some(ready) = self.pop() {
                 return Ok(Some(ready));
             }
             // Frees memory, because many clients may be idle.
             self.ready = VecDeque::new();
             if self.behind {
-                let (journal, root, from) = (host.runtime().journal().clone(), self.root, self.at);
-                let page = host.read_events(move || FollowedPage::read(&journal, root, from)).await?;
-                self.start_page(page);
-                continue;
+                return Ok(Some(Followed::Behind));
             }
             match self.live.next().await {
                 Some(Next::Event(event)) => self.apply(event),
                 Some(Next::Missed(events)) => {
                     // Subscribe again to receive the text of the answer in progress from its start.
-                    self.live = host.runtime().subscribe(self.root);
+                    self.live = runtime.subscribe(self.root);
                     self.behind = true;
                     return Ok(Some(Followed::Missed(events)));
                 }
                 None => {
-                    return match host.runtime().journal().poisoned() {
+                    return match runtime.journal().poisoned() {
                         Some(poisoned) => Err(poisoned.into()),
                         None => Ok(None),
                     };
                 }
             }
         }
+    }
+
+    /// Reads a page of records after [`Followed::Behind`], and returns its first one. Blocks while it reads.
+    ///
+    /// # Errors
+    /// [`FollowError::Read`].
+    pub fn read_page(&mut self, journal: &Journal) -> Result<Option<Followed>, FollowError> {
+        self.start_page(FollowedPage::read(journal, self.root, self.at)?);
+        Ok(self.pop())
+    }
+
+    fn pop(&mut self) -> Option<Followed> {
+        let ready = self.ready.pop_front()?;
+        if let Followed::Event(Some(cursor), _) = &ready {
+            self.given = *cursor;
+        }
+        Some(ready)
     }
 
     fn apply(&mut self, event: Event) {
@@ -326,7 +337,7 @@ mod tests {
     use subtend_models::model::Answer;
 
     use super::*;
-    use crate::HostOptions;
+    use crate::{Host, HostOptions};
 
     /// Reads the records of eight answers of `bytes` bytes. Returns how many, in how many reads, and the largest read.
     async fn reads(bytes: usize) -> (usize, usize, u64) {
@@ -344,7 +355,7 @@ mod tests {
             events.start_page(FollowedPage::read(host.runtime().journal(), None, events.at).expect("a read"));
             let text = |ready: Followed| match ready {
                 Followed::Event(_, Event { what: EventKind::Record { record, .. }, .. }) => record.text_bytes(),
-                Followed::Event(..) | Followed::Missed(_) => 0,
+                Followed::Event(..) | Followed::Missed(_) | Followed::Behind => 0,
             };
             (records, reads) = (records + events.ready.len(), reads + 1);
             most = most.max(events.ready.drain(..).map(text).sum());
@@ -383,7 +394,7 @@ mod tests {
             events.start_page(FollowedPage::read(runtime.journal(), None, events.at).expect("a read"));
             let record = |ready| match ready {
                 Followed::Event(_, Event { what: EventKind::Record { record, .. }, .. }) => Some(record),
-                Followed::Event(..) | Followed::Missed(_) => None,
+                Followed::Event(..) | Followed::Missed(_) | Followed::Behind => None,
             };
             let records: Vec<_> = events.ready.drain(..).filter_map(record).collect();
             let bodies: HashMap<_, _> = records.iter().flat_map(|record| record.bodies()).collect();

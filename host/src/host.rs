@@ -220,12 +220,6 @@ impl Host {
         Self { stream_sender: reads::sender(), ..self.clone() }
     }
 
-    /// Runs a read of one session's records for an event stream, with a permit of the sender that opened the stream.
-    pub(crate) async fn read_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
-        // Boxed, so that idle streams use little memory.
-        Box::pin(reads::run_as(self.stream_sender, self.inner.reads.read_for_stream(read))).await
-    }
-
     /// Runs a read of a live view, with a permit of the sender that opened it.
     pub(crate) async fn read_view<T: Send + 'static>(&self, read: impl Future<Output = T> + Send + 'static) -> T {
         // Boxed, so that idle streams use little memory.

@@ -1,6 +1,8 @@
 //! JSON of requests and responses. That of axum would turn on a feature of `serde_json` with which a text within a value
 //! is parsed as a value of its own, beyond every limit of size and nesting.
 
+use std::io::{self, Write};
+
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -26,17 +28,35 @@ pub(crate) struct JsonText(pub(crate) Vec<u8>);
 impl JsonText {
     /// Serializes `value`, or returns the reason for a response of an error.
     pub(crate) fn of(value: &impl Serialize) -> Result<Self, (StatusCode, String)> {
-        let failed = |error: serde_json::Error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-        let mut first = FirstBytes::default();
-        serde_json::to_writer(&mut first, value).map_err(failed)?;
-        if first.len == first.text.len() {
-            return Ok(Self(first.text));
-        }
-        // A buffer that grows would take up to three times the bytes of a large text.
-        let mut text = Vec::with_capacity(first.len);
-        serde_json::to_writer(&mut text, value).map_err(failed)?;
-        Ok(Self(text))
+        let failed = |error: io::Error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+        text_between(["", ""], value).map(Self).map_err(failed)
     }
+}
+
+/// Serializes `value` between two texts.
+pub(crate) fn text_between(around: [&str; 2], value: &impl Serialize) -> io::Result<Vec<u8>> {
+    match short_text_between(around, value)? {
+        Ok(text) => Ok(text),
+        Err(len) => {
+            // A buffer that grows would take up to three times the bytes of a large text.
+            let mut text = Vec::with_capacity(len);
+            write_between(&mut text, around, value)?;
+            Ok(text)
+        }
+    }
+}
+
+/// Serializes `value` between two texts. Returns the length of a large text instead of it.
+pub(crate) fn short_text_between(around: [&str; 2], value: &impl Serialize) -> io::Result<Result<Vec<u8>, usize>> {
+    let mut first = FirstBytes::default();
+    write_between(&mut first, around, value)?;
+    Ok(if first.len == first.text.len() { Ok(first.text) } else { Err(first.len) })
+}
+
+fn write_between(mut to: impl Write, [before, after]: [&str; 2], value: &impl Serialize) -> io::Result<()> {
+    to.write_all(before.as_bytes())?;
+    serde_json::to_writer(&mut to, value)?;
+    to.write_all(after.as_bytes())
 }
 
 /// Counts the bytes of a text, and keeps them while they are few.
@@ -50,8 +70,8 @@ impl FirstBytes {
     const MAX: usize = 1 << 20;
 }
 
-impl std::io::Write for FirstBytes {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+impl Write for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.len = self.len.saturating_add(bytes.len());
         if self.len <= Self::MAX {
             self.text.extend_from_slice(bytes);
@@ -59,7 +79,7 @@ impl std::io::Write for FirstBytes {
         Ok(bytes.len())
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

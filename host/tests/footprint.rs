@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use subtend_actors::{BranchOptions, OpenOptions, Options, Runtime, SessionHandle};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_host::listen::{Bounds, connection};
 use subtend_host::{Host, HostOptions};
 use subtend_journal::Journal;
@@ -142,8 +144,49 @@ async fn hundreds_of_unread_streams_use_bounded_memory() {
     host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
 }
 
-/// Returns the bytes on the heap at the most while a view is read, measured by another thread.
-async fn peak(router: &axum::Router, path: &str) -> usize {
+/// The attack: clients follow sessions with large prompts at the same time. The control: each gets the start of its text.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn large_events_are_written_few_at_a_time() {
+    const SESSIONS: usize = 8;
+    /// All of them are within the limit of unsent responses.
+    const PROMPT: usize = 7 << 20;
+    let _alone = ALONE.lock().await;
+    let mut catalog = Catalog::builtin();
+    for n in 0..SESSIONS {
+        catalog.insert(Manifest::new(format!("a{n}"), AgentMode::All, n.to_string().repeat(PROMPT)));
+    }
+    // Readers share the prompts with the memory engine, so that only the texts of the events are counted.
+    let journal = Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("a journal");
+    let model = fn_model("speaks", |_, _| async { Ok(Answer::of_text("Hello.")) });
+    let builder = Runtime::builder().journal(journal).model(Arc::new(model)).catalog(catalog);
+    let host = Host::new(builder.start().await.expect("a runtime"), HostOptions::default());
+    let mut sessions = Vec::new();
+    for n in 0..SESSIONS {
+        let session = host.runtime().open(OpenOptions::agent(format!("a{n}"))).expect("a session");
+        session.merge_metadata(serde_json::json!({ "a": 1 })).await.expect("durable");
+        sessions.push(session);
+    }
+    let router = host.router();
+    let started = async |session: &SessionHandle| {
+        let mut client = open(&host, &router, &format!("/v1/sessions/{}/events", session.id())).await;
+        let (mut read, mut piece) = (Vec::new(), [0; 64]);
+        while !String::from_utf8_lossy(&read).contains("session_created") {
+            let count = client.read(&mut piece).await.expect("read");
+            assert!(count > 0, "the stream ended");
+            read.extend(piece.iter().take(count));
+        }
+        client
+    };
+    let all = futures_util::future::join_all(sessions.iter().map(|session| started(session)));
+    let (most, clients) = peak_of(all).await;
+    println!("at most {most} bytes on the heap for {SESSIONS} prompts of {PROMPT} bytes");
+    assert!(((SESSIONS - 1) * PROMPT..(SESSIONS + 2) * PROMPT).contains(&most), "{most} bytes");
+    drop((clients, sessions, router));
+    host.shutdown(Duration::from_secs(5)).await.expect("nothing holds the host");
+}
+
+/// Returns the bytes on the heap at the most while `work` runs, measured by another thread.
+async fn peak_of<T>(work: impl Future<Output = T>) -> (usize, T) {
     let (before, ended) = (heap(), Arc::new(AtomicBool::new(false)));
     let seen = Arc::clone(&ended);
     let measuring = std::thread::spawn(move || {
@@ -153,11 +196,17 @@ async fn peak(router: &axum::Router, path: &str) -> usize {
         }
         most
     });
-    let request = axum::http::Request::get(path).body(axum::body::Body::empty()).expect("a request");
-    let response = router.clone().oneshot(request).await.expect("a response");
+    let result = work.await;
     ended.store(true, Ordering::Relaxed);
-    assert_eq!(response.status(), 200, "{path}");
-    measuring.join().expect("measured").saturating_sub(before)
+    (measuring.join().expect("measured").saturating_sub(before), result)
+}
+
+/// Returns the bytes on the heap at the most while a view is read.
+async fn peak(router: &axum::Router, path: &str) -> usize {
+    let request = axum::http::Request::get(path).body(axum::body::Body::empty()).expect("a request");
+    let (most, response) = peak_of(router.clone().oneshot(request)).await;
+    assert_eq!(response.expect("a response").status(), 200, "{path}");
+    most
 }
 
 /// The attack: views of a tree whose sessions have long texts. The control: the view of one session of it reads its text.

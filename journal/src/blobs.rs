@@ -312,6 +312,11 @@ impl Engine for Blobs {
         self.inner.def(hash)?.map(|text| self.text(hash, text)).transpose()
     }
 
+    fn def_bytes(&self, hash: Hash) -> Result<u64> {
+        let named = |text: &Text| text.strip_prefix(IN_BLOB).and_then(|len| len.parse::<u64>().ok());
+        Ok(self.inner.def(hash)?.map_or(0, |text| named(&text).unwrap_or(text.len() as u64)))
+    }
+
     fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()> {
         self.inner.defs(&mut |hash, text| visit(hash, text.and_then(|text| self.text(hash, text))))
     }

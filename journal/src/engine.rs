@@ -195,6 +195,12 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the body with this hash, as JSON.
     fn def(&self, hash: Hash) -> Result<Option<Text>>;
 
+    /// Returns the size of the body with this hash; 0 if it is missing. The default reads it; an engine that has the lengths of
+    /// large bodies in rows should not.
+    fn def_bytes(&self, hash: Hash) -> Result<u64> {
+        Ok(self.def(hash)?.map_or(0, |text| text.len() as u64))
+    }
+
     fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()>;
 }
 

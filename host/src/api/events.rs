@@ -1,22 +1,27 @@
 //! Event streams: server-sent events that resume after the last event of a client.
 
 use std::convert::Infallible;
+use std::io;
 
+use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use serde::Deserialize;
 use subtend_actors::event::EventLine;
 use subtend_actors::{Event, EventKind, Events, EventsNext};
+use subtend_journal::Journal;
 use subtend_session::ids::{Seq, SessionId};
+use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::{Path, Query};
 use crate::follow::{Cursor, Followed, TreeEvents};
 use crate::host::Host;
 use crate::host_bug::HostBug;
+use crate::json::{short_text_between, text_between};
 use crate::metrics::Streaming;
 use crate::problem::{Problem, quote};
 
@@ -129,103 +134,181 @@ fn unknown_position(id: &str, newest: &str) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "record_not_found", detail)
 }
 
-/// Converts an event for sending. Returns `None` if it cannot be written as JSON; the stream then ends.
-fn format_event(event: &Event, id: Option<String>) -> Option<Sent> {
-    let line = event.line();
-    let name = match &line {
-        EventLine::Record { .. } => "record",
-        EventLine::Delta { .. } => "delta",
-        EventLine::Progress { .. } => "progress",
-        EventLine::Queue { .. } => "queue",
-        EventLine::Missed { .. } => "missed",
-    };
-    let sent = data(name, &line)?;
-    Some(match id {
-        Some(id) => sent.id(id),
-        None => sent,
-    })
-}
-
-fn data(name: &str, line: &EventLine<'_>) -> Option<Sent> {
-    let json = serde_json::to_string(line);
-    if let Err(error) = &json {
-        tracing::error!(%error, "an event cannot be written as JSON");
-    }
-    Some(Sent::default().event(name).data(json.ok()?))
-}
-
-/// Returns the error event of a stream that ends early. The client can reconnect with its last id.
-fn failure_event(error: &dyn std::error::Error) -> Sent {
-    tracing::warn!(%error, "an event stream ends early");
-    Sent::default().event("error").data(error.to_string().replace(['\n', '\r'], " "))
-}
-
+/// The next event of a stream.
 enum NextSent {
-    Event(Sent),
-    Last(Sent),
+    /// An event, with its id if it is durable.
+    Event(Event, Option<String>),
+    Missed(u64),
+}
+
+/// The next event of a source, or the need to read one first.
+enum SourceNext {
+    Sent(NextSent),
+    Behind,
+}
+
+/// The error that ends a stream.
+type StreamError = Box<dyn std::error::Error + Send + Sync>;
+
+impl NextSent {
+    /// Returns the text of the event as `write` writes it, with the text before and after its JSON.
+    fn text<T>(&self, write: impl FnOnce([&str; 2], &EventLine<'_>) -> io::Result<T>) -> io::Result<T> {
+        let (line, id) = match self {
+            Self::Event(event, id) => (event.line(), id.as_deref()),
+            Self::Missed(events) => (EventLine::Missed { events: *events }, None),
+        };
+        let name = match &line {
+            EventLine::Record { .. } => "record",
+            EventLine::Delta { .. } => "delta",
+            EventLine::Progress { .. } => "progress",
+            EventLine::Queue { .. } => "queue",
+            EventLine::Missed { .. } => "missed",
+        };
+        let before = format!("event: {name}\ndata: ");
+        // JSON on one line, as here, has no line break.
+        let after = id.map_or_else(|| "\n\n".to_owned(), |id| format!("\nid: {id}\n\n"));
+        write([before.as_str(), after.as_str()], &line)
+    }
+
+    fn whole_text(&self) -> io::Result<Bytes> {
+        self.text(|around, line| text_between(around, line)).map(Bytes::from)
+    }
 }
 
 /// A source of events: a session, a tree, or all trees.
 trait EventSource: Send + 'static {
-    /// Returns the next event; `None` at the end.
-    fn next(&mut self, host: &Host) -> impl Future<Output = Option<NextSent>> + Send;
+    /// Returns the next event; `None` at the end. Reads no records.
+    fn next(&mut self, host: &Host) -> impl Future<Output = Result<Option<SourceNext>, StreamError>> + Send;
+
+    /// Reads records after [`SourceNext::Behind`], and returns the first event of them.
+    fn read(&mut self, journal: &Journal) -> Result<Option<NextSent>, StreamError>;
+}
+
+fn of_session(next: EventsNext) -> SourceNext {
+    let event = match next {
+        EventsNext::Event(event) => event,
+        EventsNext::Behind => return SourceNext::Behind,
+    };
+    let id = match &event.what {
+        EventKind::Record { seq, .. } => Some(seq.to_string()),
+        EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => None,
+    };
+    SourceNext::Sent(NextSent::Event(event, id))
 }
 
 impl EventSource for Events {
-    async fn next(&mut self, host: &Host) -> Option<NextSent> {
-        loop {
-            let event = match self.next_or_behind().await {
-                Ok(Some(EventsNext::Event(event))) => event,
-                Ok(Some(EventsNext::Behind)) => match host.read_stream(async { self.read_page() }).await {
-                    Ok(()) => continue,
-                    Err(error) => return Some(NextSent::Last(failure_event(&error))),
-                },
-                Ok(None) => return None,
-                Err(error) => return Some(NextSent::Last(failure_event(&error))),
-            };
-            let id = match &event.what {
-                EventKind::Record { seq, .. } => Some(seq.to_string()),
-                EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => None,
-            };
-            return Some(NextSent::Event(format_event(&event, id)?));
+    async fn next(&mut self, _: &Host) -> Result<Option<SourceNext>, StreamError> {
+        Ok(self.next_or_behind().await?.map(of_session))
+    }
+
+    fn read(&mut self, _: &Journal) -> Result<Option<NextSent>, StreamError> {
+        self.read_page()?;
+        let Some(next) = self.next_or_behind().now_or_never() else { return Ok(None) };
+        Ok(match next?.map(of_session) {
+            Some(SourceNext::Sent(sent)) => Some(sent),
+            Some(SourceNext::Behind) | None => None,
+        })
+    }
+}
+
+fn of_tree(followed: Followed) -> SourceNext {
+    match followed {
+        Followed::Event(cursor, event) => {
+            SourceNext::Sent(NextSent::Event(event, cursor.map(|cursor| cursor.to_string())))
         }
+        Followed::Missed(events) => SourceNext::Sent(NextSent::Missed(events)),
+        Followed::Behind => SourceNext::Behind,
     }
 }
 
 impl EventSource for TreeEvents {
-    async fn next(&mut self, host: &Host) -> Option<NextSent> {
-        Some(match self.next(host).await {
-            Ok(None) => return None,
-            Ok(Some(Followed::Event(cursor, event))) => {
-                NextSent::Event(format_event(&event, cursor.map(|at| at.to_string()))?)
-            }
-            Ok(Some(Followed::Missed(events))) => NextSent::Event(data("missed", &EventLine::Missed { events })?),
-            Err(error) => NextSent::Last(failure_event(&error)),
+    async fn next(&mut self, host: &Host) -> Result<Option<SourceNext>, StreamError> {
+        Ok(self.next(host.runtime()).await?.map(of_tree))
+    }
+
+    fn read(&mut self, journal: &Journal) -> Result<Option<NextSent>, StreamError> {
+        Ok(match self.read_page(journal)?.map(of_tree) {
+            Some(SourceNext::Sent(sent)) => Some(sent),
+            Some(SourceNext::Behind) | None => None,
         })
     }
 }
 
 struct Open<E> {
-    events: E,
+    /// `None` while it is read, and after an error.
+    events: Option<E>,
     host: Host,
     _counted: Streaming,
 }
 
+impl<E: EventSource> Open<E> {
+    /// Returns the text of the next event; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        self.next_text().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "an event stream ends early");
+            self.events = None;
+            // The client can reconnect with its last id.
+            let error = error.to_string().replace(['\n', '\r'], " ");
+            Some(format!("event: error\ndata: {error}\n\n").into())
+        })
+    }
+
+    /// Large events are read and written with one permit, and without waiting for anything else. So only a few of them
+    /// are in memory, apart from texts that are handed to a connection, which have a limit of their own.
+    async fn next_text(&mut self) -> Result<Option<Bytes>, StreamError> {
+        loop {
+            let Some(events) = &mut self.events else { return Ok(None) };
+            match events.next(&self.host).await? {
+                None => return Ok(None),
+                Some(SourceNext::Sent(sent)) => {
+                    if let Ok(text) = sent.text(|around, line| short_text_between(around, line))? {
+                        return Ok(Some(text.into()));
+                    }
+                    // Boxed, so that idle streams use little memory.
+                    return Ok(Some(Box::pin(self.host.read_events(move || sent.whole_text())).await?));
+                }
+                Some(SourceNext::Behind) => {
+                    let Some(mut events) = self.events.take() else { return Ok(None) };
+                    let journal = self.host.runtime().journal().clone();
+                    let read = move || {
+                        let text = events.read(&journal).and_then(|sent| {
+                            let text = sent.map(|sent| sent.whole_text()).transpose();
+                            Ok(text?)
+                        });
+                        (text, events)
+                    };
+                    let (text, events) = Box::pin(self.host.read_events(read)).await;
+                    self.events = Some(events);
+                    if let Some(text) = text? {
+                        return Ok(Some(text));
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Streams `events` until the host ends. Reads them only as the connection accepts them: a slow client delays itself.
 fn stream_of(host: &Host, events: impl EventSource) -> Response {
+    let open = Open { events: Some(events), host: host.for_stream(), _counted: host.metrics().count_stream() };
     // Boxed, so that idle streams use little memory.
-    let open = Box::new(Open { events, host: host.for_stream(), _counted: host.metrics().count_stream() });
-    let events = stream::unfold(Some(open), async |open| {
-        let mut open = open?;
-        let Open { events, host, .. } = &mut *open;
-        let next = tokio::select! {
-            next = events.next(host) => next?,
-            () = host.ends().cancelled() => return None,
+    let texts = stream::unfold(Box::new(open), async |mut open| {
+        let ends = open.host.ends().clone();
+        let text = tokio::select! {
+            text = open.next() => text?,
+            () = ends.cancelled() => return None,
         };
-        Some(match next {
-            NextSent::Event(sent) => (Ok::<_, Infallible>(sent), Some(open)),
-            NextSent::Last(sent) => (Ok(sent), None),
-        })
+        Some((text, open))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
+    let heartbeat = host.options().heartbeat;
+    // The event that a heartbeat interrupts is kept in its stream. The response of axum would write each event into a
+    // buffer that grows.
+    let texts = stream::unfold((Box::pin(texts), heartbeat), async |(mut texts, heartbeat)| {
+        let text = match timeout(heartbeat, texts.next()).await {
+            Ok(text) => text?,
+            Err(_) => Bytes::from_static(b":\n\n"),
+        };
+        Some((Ok::<_, Infallible>(text), (texts, heartbeat)))
+    });
+    ([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")], Body::from_stream(texts)).into_response()
 }

@@ -368,15 +368,20 @@ pub(super) async fn records(
     State(host): State<Host>,
     Path(id): Path<String>,
     Query(range): Query<RecordRange>,
-) -> Result<Json<Vec<Stored>>, Problem> {
+) -> Result<Response, Problem> {
     let (from, most) = (range.from.unwrap_or(1), page_size(range.limit, 200, 1_000)?);
     if from == 0 {
         return Err(Problem::malformed("from 0: give 1 or more, or leave it out"));
     }
     let handle = host.session(&id).await?;
-    let mut records = host.runtime().journal().records_from(handle.id(), Seq(from), most)?;
-    // The journal reads whole frames.
-    records.truncate(most);
-    let stored = |of: subtend_journal::Stored| Stored { seq: of.seq.0, at_ms: of.at_ms, record: of.record };
-    Ok(Json(records.into_iter().map(stored).collect()))
+    let (journal, session) = (host.runtime().journal().clone(), handle.id());
+    let read = move || -> Result<Response, Problem> {
+        let mut records = journal.records_from(session, Seq(from), most)?;
+        // The journal reads whole frames.
+        records.truncate(most);
+        let stored = |of: subtend_journal::Stored| Stored { seq: of.seq.0, at_ms: of.at_ms, record: of.record };
+        // Written here, since the thread that frees the texts should be the one that read them.
+        Ok(Json(records.into_iter().map(stored).collect::<Vec<_>>()).into_response())
+    };
+    host.reads().read_in_turn(read).await
 }

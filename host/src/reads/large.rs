@@ -12,7 +12,7 @@ use super::stream_threads::{StreamThreads, run_on};
 use super::{PERMIT_TIMEOUT, ReadPermits, busy_problem, is_multi_threaded, run_blocking};
 use crate::problem::Problem;
 
-/// Encoded bytes of the sessions of a read, from which on it is large.
+/// Encoded bytes of the sessions of a read with their prompts, from which on it is large.
 const LARGE: u64 = 4 << 20;
 /// Maximum number of sessions that are measured for a read. With more of them, a read counts as large.
 const MAX_MEASURED: usize = 256;
@@ -58,7 +58,7 @@ impl Default for LargeReads {
 }
 
 impl LargeReads {
-    /// Returns the encoded bytes of a session, or more than what is small. Reads only what was written since it was last
+    /// Returns the encoded bytes of a session with its bodies, or more than what is small. Reads only what was written since it was last
     /// measured.
     fn bytes(&self, journal: &Journal, session: SessionId) -> u64 {
         let lock = || self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +76,11 @@ impl LargeReads {
             return before;
         }
         let Ok(added) = journal.bytes_from(session, seen.next(), self.large_bytes) else { return self.large_bytes };
-        let bytes = before.saturating_add(added);
+        let mut bytes = before.saturating_add(added);
+        if seen == Seq(0) && bytes < self.large_bytes {
+            let Ok(bodies) = journal.body_bytes(session) else { return self.large_bytes };
+            bytes = bytes.saturating_add(bodies);
+        }
         let mut sizes = lock();
         if sizes.len() >= MAX_KNOWN {
             sizes.clear();
@@ -138,20 +142,29 @@ impl ReadPermits {
 mod tests {
     use serde_json::json;
     use subtend_actors::{OpenOptions, Runtime};
+    use subtend_agents::catalog::Catalog;
+    use subtend_agents::manifest::{AgentMode, Manifest};
 
     use super::*;
     use crate::reads::permit_deadline;
 
-    /// Attack: concurrent reads of a large session. The controls: a small session, and a read after the other.
+    /// Attack: concurrent reads of a large session, or of one with a large prompt. The controls: a small session, and a
+    /// read after the other.
     #[tokio::test]
     async fn large_sessions_are_read_one_at_a_time() {
         let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
-        let runtime = Runtime::builder().model(Arc::new(model)).start().await.expect("a runtime");
-        let [large, small] = [(); 2].map(|()| runtime.open(OpenOptions::agent("general")).expect("a session"));
+        let mut catalog = Catalog::builtin();
+        catalog.insert(Manifest::new("long", AgentMode::All, "x".repeat(40_000)));
+        let builder = Runtime::builder().model(Arc::new(model)).catalog(catalog);
+        let runtime = builder.start().await.expect("a runtime");
+        let [large, small, prompted] =
+            ["general", "general", "long"].map(|name| runtime.open(OpenOptions::agent(name)).expect("a session"));
         for key in ["a", "b"] {
             large.merge_metadata(json!({ key: "x".repeat(20_000) })).await.expect("merged");
         }
-        small.merge_metadata(json!({ "a": 1 })).await.expect("merged");
+        for session in [&small, &prompted] {
+            session.merge_metadata(json!({ "a": 1 })).await.expect("merged");
+        }
         let (mut permits, journal) = (ReadPermits::default(), runtime.journal());
         permits.large.large_bytes = 35_000;
         tokio::time::pause();
@@ -162,6 +175,7 @@ mod tests {
             wait(large.id()).await.expect("it has its turn");
             let refused = read(large.id()).await.expect_err("another one");
             assert_eq!((refused.code, refused.retry_after), ("busy", Some(1)));
+            assert_eq!(read(prompted.id()).await.expect_err("a large prompt").code, "busy");
             read(small.id()).await.expect("a small session");
             let whole = |session| permits.read_whole_session(journal, session, async {});
             assert_eq!(whole(large.id()).await.expect_err("outside of the request").code, "busy");

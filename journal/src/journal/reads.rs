@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
+use subtend_session::record::Record;
 
 use super::Journal;
 use crate::compact;
@@ -178,6 +179,17 @@ impl Journal {
     /// they are at least `max_bytes`. Reads no large frame, since this is how readers find out that a session is large.
     pub fn bytes_from(&self, session: SessionId, from: Seq, max_bytes: u64) -> Result<u64, ReadError> {
         Ok(self.shared().engine()?.bytes(session, from, max_bytes)?)
+    }
+
+    /// Returns the bytes of the bodies that the first record of a session names, as JSON. Reads no large one, as
+    /// [`Journal::bytes_from`], which does not count them: an import stores them apart from the frame.
+    pub fn body_bytes(&self, session: SessionId) -> Result<u64, ReadError> {
+        let Record::SessionCreated(created) = self.without_bodies().first_record(session)?.record else { return Ok(0) };
+        let (engine, mut bytes) = (self.shared().engine()?, 0_u64);
+        for hash in [created.system.hash, created.ceiling.hash, created.limits.hash] {
+            bytes = bytes.saturating_add(engine.def_bytes(hash)?);
+        }
+        Ok(bytes)
     }
 
     /// Returns the session's row of the boot scan; `None` without a run in flight.
