@@ -8,7 +8,8 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use futures_util::{FutureExt as _, StreamExt as _, stream};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, stream};
 use serde::Deserialize;
 use subtend_actors::event::EventLine;
 use subtend_actors::{Event, EventKind, Events, EventsNext};
@@ -27,6 +28,9 @@ use crate::problem::{Problem, quote};
 
 /// Header that browsers send when they reconnect.
 const LAST_EVENT_ID: &str = "last-event-id";
+
+/// Sent to an idle client.
+const HEARTBEAT: Bytes = Bytes::from_static(b":\n\n");
 
 /// The start of a stream.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -234,15 +238,20 @@ impl EventSource for TreeEvents {
     }
 }
 
+/// A read, which returns the text of the first event, and the source if it was needed.
+type Reading<E> = BoxFuture<'static, (Result<Option<Bytes>, StreamError>, Option<E>)>;
+
 struct Open<E> {
     /// `None` while it is read, and after an error.
     events: Option<E>,
+    /// Kept while a heartbeat is sent. Boxed, so that idle streams use little memory.
+    reading: Option<Reading<E>>,
     host: Host,
     _counted: Streaming,
 }
 
 impl<E: EventSource> Open<E> {
-    /// Returns the text of the next event; `None` at the end.
+    /// Returns the text of the next event, or a heartbeat; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         self.next_text().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "an event stream ends early");
@@ -253,62 +262,63 @@ impl<E: EventSource> Open<E> {
         })
     }
 
-    /// Large events are read and written with one permit, and without waiting for anything else. So only a few of them
-    /// are in memory, apart from texts that are handed to a connection, which have a limit of their own.
     async fn next_text(&mut self) -> Result<Option<Bytes>, StreamError> {
+        let heartbeat = self.host.options().heartbeat;
         loop {
+            if let Some(reading) = &mut self.reading {
+                let Ok((text, events)) = timeout(heartbeat, reading).await else { return Ok(Some(HEARTBEAT)) };
+                self.reading = None;
+                self.events = events.or(self.events.take());
+                match text? {
+                    Some(text) => return Ok(Some(text)),
+                    None => continue,
+                }
+            }
             let Some(events) = &mut self.events else { return Ok(None) };
-            match events.next(&self.host).await? {
+            let Ok(next) = timeout(heartbeat, events.next(&self.host)).await else { return Ok(Some(HEARTBEAT)) };
+            match next? {
                 None => return Ok(None),
                 Some(SourceNext::Sent(sent)) => {
                     if let Ok(text) = sent.text(|around, line| short_text_between(around, line))? {
                         return Ok(Some(text.into()));
                     }
-                    // Boxed, so that idle streams use little memory.
-                    return Ok(Some(Box::pin(self.host.read_events(move || sent.whole_text())).await?));
+                    self.read(move || (sent.whole_text().map(Some).map_err(StreamError::from), None));
                 }
                 Some(SourceNext::Behind) => {
                     let Some(mut events) = self.events.take() else { return Ok(None) };
                     let journal = self.host.runtime().journal().clone();
-                    let read = move || {
+                    self.read(move || {
                         let text = events.read(&journal).and_then(|sent| {
                             let text = sent.map(|sent| sent.whole_text()).transpose();
                             Ok(text?)
                         });
-                        (text, events)
-                    };
-                    let (text, events) = Box::pin(self.host.read_events(read)).await;
-                    self.events = Some(events);
-                    if let Some(text) = text? {
-                        return Ok(Some(text));
-                    }
+                        (text, Some(events))
+                    });
                 }
             }
         }
+    }
+
+    /// Large events are read and written with one permit, and without waiting for anything else. So only a few of them
+    /// are in memory, apart from texts that are handed to a connection, which have a limit of their own.
+    fn read(&mut self, read: impl FnOnce() -> (Result<Option<Bytes>, StreamError>, Option<E>) + Send + 'static) {
+        let host = self.host.clone();
+        self.reading = Some(async move { host.read_events(read).await }.boxed());
     }
 }
 
 /// Streams `events` until the host ends. Reads them only as the connection accepts them: a slow client delays itself.
 fn stream_of(host: &Host, events: impl EventSource) -> Response {
-    let open = Open { events: Some(events), host: host.for_stream(), _counted: host.metrics().count_stream() };
-    // Boxed, so that idle streams use little memory.
+    let (host, counted) = (host.for_stream(), host.metrics().count_stream());
+    let open = Open { events: Some(events), reading: None, host, _counted: counted };
+    // Boxed, so that idle streams use little memory. The response of axum would write each event into a buffer that grows.
     let texts = stream::unfold(Box::new(open), async |mut open| {
         let ends = open.host.ends().clone();
         let text = tokio::select! {
             text = open.next() => text?,
             () = ends.cancelled() => return None,
         };
-        Some((text, open))
-    });
-    let heartbeat = host.options().heartbeat;
-    // The event that a heartbeat interrupts is kept in its stream. The response of axum would write each event into a
-    // buffer that grows.
-    let texts = stream::unfold((Box::pin(texts), heartbeat), async |(mut texts, heartbeat)| {
-        let text = match timeout(heartbeat, texts.next()).await {
-            Ok(text) => text?,
-            Err(_) => Bytes::from_static(b":\n\n"),
-        };
-        Some((Ok::<_, Infallible>(text), (texts, heartbeat)))
+        Some((Ok::<_, Infallible>(text), open))
     });
     ([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")], Body::from_stream(texts)).into_response()
 }
