@@ -1,15 +1,15 @@
 //! Approvals. The journal's outbox has a row for each waiting call; this module knows the attached approvers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use subtend_journal::{ReadError, Stored};
+use subtend_journal::ReadError;
 use subtend_session::command::Command;
 use subtend_session::dialect::discovery;
 use subtend_session::effect::Rejection;
-use subtend_session::ids::{CallId, Lsn, SessionId, Text};
+use subtend_session::ids::{CallId, Lsn, SessionId, Text, TurnNo};
 use subtend_session::index::{RowKey, RowKind};
-use subtend_session::record::{AnsweredBy, AskVerdict, Record};
+use subtend_session::record::{AnsweredBy, AskVerdict, Record, ToolCall};
 
 use crate::approvals::open_asks::{Approvals, args_of};
 use crate::handle::SessionHandle;
@@ -19,6 +19,7 @@ use crate::runtime::Runtime;
 use crate::spawn::proposing::plan_of;
 use crate::values::control::Control;
 use crate::values::error::ControlError;
+use crate::values::paging;
 
 pub use open_asks::{Approval, AskedCall};
 
@@ -108,8 +109,9 @@ impl Runtime {
         waiting_calls(&self.components.log)
     }
 
-    /// Reads the content of each of `calls` and returns what `map` makes of it, in their order. Holds the records of one
-    /// session at a time, so that many large calls need little memory. Leaves out calls that cannot be read.
+    /// Reads the content of each of `calls` and returns what `map` makes of it, in their order. Holds the calls of one
+    /// session and a page of its records at a time, so that large sessions need little memory. Leaves out calls that
+    /// cannot be read.
     pub fn read_approvals<T>(&self, calls: &[AskedCall], map: impl FnMut(Approval) -> T) -> Vec<T> {
         read_approvals(&self.components.log, calls, map)
     }
@@ -151,45 +153,68 @@ fn read_approvals<T>(log: &Log, calls: &[AskedCall], mut map: impl FnMut(Approva
     let mut by_session: Vec<_> =
         calls.iter().enumerate().map(|(at, call)| (first_of.get(&call.session).copied(), at, *call)).collect();
     by_session.sort_unstable();
-    let (mut read, mut found) = (None, Vec::with_capacity(calls.len()));
-    for (_, at, call) in by_session {
-        match approval(log, &mut read, call) {
-            Ok(approval) => found.extend(approval.map(|approval| (at, map(approval)))),
-            Err(error) => {
-                tracing::warn!(session = %call.session, %error, "omitted an ask of an unreadable session")
+    let mut found = Vec::with_capacity(calls.len());
+    for of_session in by_session.chunk_by(|(one, ..), (other, ..)| one == other) {
+        let Some((.., AskedCall { session, .. })) = of_session.first() else { continue };
+        let turns = of_session.iter().map(|(.., asked)| asked.call.turn).collect();
+        match AskRecords::read(log, *session, turns) {
+            Ok(records) => {
+                let read = of_session.iter().filter_map(|(_, at, asked)| Some((*at, records.approval(*asked)?)));
+                found.extend(read.map(|(at, approval)| (at, map(approval))));
             }
+            Err(error) => tracing::warn!(%session, %error, "omitted the asks of an unreadable session"),
         }
     }
     found.sort_unstable_by_key(|(at, _)| *at);
     found.into_iter().map(|(_, mapped)| mapped).collect()
 }
 
-/// Returns one open ask. `read` keeps the records of the session that was read last.
-fn approval(
-    log: &Log,
-    read: &mut Option<(SessionId, Vec<Stored>)>,
-    AskedCall { root, session, call }: AskedCall,
-) -> Result<Option<Approval>, ReadError> {
-    let records = match read.take().filter(|(of, _)| *of == session) {
-        Some((_, records)) => records,
-        None => log.journal.records(session)?,
-    };
-    let (_, records) = read.insert((session, records));
-    let tool = records.iter().find_map(|stored| {
-        let Record::TurnAnswered(answered) = &stored.record else { return None };
-        let tool_call = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
-        let (tool, args) = (&tool_call.tool, &tool_call.args);
-        Some((Text::from(discovery::display_name(tool, args)), args_of(tool, args), plan_of(tool, args)))
-    });
-    let requested_access = records.iter().rev().find_map(|stored| {
-        let Record::AskOpened { call: of, action, resource, deadline_at, .. } = &stored.record else { return None };
-        (*of == call).then(|| (Arc::clone(action), Arc::clone(resource), *deadline_at))
-    });
-    let Some(((tool, args, plan), (action, resource, deadline_ms))) = tool.zip(requested_access) else {
-        return Ok(None);
-    };
-    let path = log.path(session)?;
-    Ok(Some(Approval { root, session, path, call, tool, args, action, resource, plan, deadline_ms }))
+/// The records of a session that describe its open asks.
+struct AskRecords {
+    path: String,
+    /// The calls of each answer.
+    answers: BTreeMap<TurnNo, Vec<ToolCall>>,
+    /// Action, resource and deadline of each ask.
+    asks: BTreeMap<CallId, (Text, Text, Option<i64>)>,
+}
+
+impl AskRecords {
+    /// Reads backwards from the end, since an ask belongs to the run in flight, and keeps nothing else: the session may be large.
+    fn read(log: &Log, session: SessionId, mut turns: BTreeSet<TurnNo>) -> Result<Self, ReadError> {
+        let mut found = Self { path: log.path(session)?, answers: BTreeMap::new(), asks: BTreeMap::new() };
+        paging::each_backwards(&log.journal.without_bodies(), session, |stored| {
+            let is_opening = matches!(stored.record, Record::RunOpened(_));
+            if let Record::TurnAnswered(answered) = stored.record {
+                if turns.remove(&answered.turn) {
+                    found.answers.insert(answered.turn, answered.calls);
+                }
+            } else if let Record::AskOpened { call, action, resource, deadline_at, .. } = stored.record
+                && turns.contains(&call.turn)
+            {
+                found.asks.entry(call).or_insert((action, resource, deadline_at));
+            }
+            // The asks of an answer are behind it.
+            is_opening || turns.is_empty()
+        })?;
+        Ok(found)
+    }
+
+    fn approval(&self, AskedCall { root, session, call }: AskedCall) -> Option<Approval> {
+        let ToolCall { tool, args, .. } = self.answers.get(&call.turn)?.get(call.ix as usize)?;
+        let (action, resource, deadline_ms) = self.asks.get(&call)?;
+        Some(Approval {
+            root,
+            session,
+            path: self.path.clone(),
+            call,
+            tool: discovery::display_name(tool, args).into(),
+            args: args_of(tool, args),
+            action: Arc::clone(action),
+            resource: Arc::clone(resource),
+            plan: plan_of(tool, args),
+            deadline_ms: *deadline_ms,
+        })
+    }
 }
 
 async fn answer_ask(

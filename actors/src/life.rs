@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use subtend_journal::{Journal, ReadError};
-use subtend_session::ids::SessionId;
-use subtend_session::state::State;
+use subtend_session::ids::{Seq, SessionId};
 use subtend_supervision::{Gate, Lease};
 use subtend_tools::processes::Processes;
 use tokio::task::AbortHandle;
@@ -13,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::values::error::{Stopped, WaitError};
+use crate::values::paging;
 
 /// The life of one runtime, from its start to the end of its last task.
 pub(crate) struct Lifecycle {
@@ -93,13 +93,10 @@ impl Lifecycle {
         if stopped != Stopped::Gone {
             return stopped;
         }
-        match self.journal.records(session) {
+        match paging::fold_to(&self.journal, session, Seq(u64::MAX)) {
             Err(error @ ReadError::Engine(_)) => Stopped::StoreUnread(error.to_string()),
             Err(error) => Stopped::Unreadable(error.to_string()),
-            Ok(stored) => {
-                let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
-                folded.map_or_else(|error| Stopped::Unreadable(error.to_string()), |_| Stopped::Gone)
-            }
+            Ok(folded) => folded.map_or_else(|error| Stopped::Unreadable(error.to_string()), |_| Stopped::Gone),
         }
     }
 

@@ -156,3 +156,79 @@ async fn tools_of_a_sender_are_read_once() {
     let (once, often) = (of_answer(ROUNDS), of_answer(ROUNDS + 1));
     assert!(once >= 5 << 20 && often <= 1 << 20, "{once} bytes, then {often}");
 }
+
+/// Attack: a session with large records waits for an approval, and more large inputs arrive meanwhile. The control: the
+/// calls are read whole.
+#[tokio::test(start_paused = true)]
+async fn approvals_read_the_end_of_a_large_session() {
+    const LARGE: usize = 900_000;
+    let (faulty, faults) = Faulty::new(Box::new(Memory::new()));
+    let journal = on(Box::new(faulty));
+    let answering = model(|request| async move {
+        Ok(match &*last_user(&request) {
+            "fill" => text(&"x".repeat(LARGE)),
+            "make" if results(&request).is_empty() => calls([("make", json!({"what": "a"}))]),
+            _ => text("done"),
+        })
+    });
+    let make = tool("make", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("made")) });
+    let ask = Rule { action: "make".into(), resource: "*".into(), verdict: Verdict::Ask };
+    let policy = RuleSet { default: Verdict::Allow, rules: vec![ask] };
+    let builder = builder(&journal).policy(policy).tools(tools([make])).model(answering);
+    let runtime = builder.start().await.expect("the runtime starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    for _ in 0..20 {
+        session.send("fill").await.expect("accepted").answer().await.expect("an answer");
+    }
+    session.send("make").await.expect("accepted");
+    let shown = [approver.next().await];
+    let read = async || {
+        let (before, waiting) = (faults.read_bytes(), runtime.waiting_calls().await.expect("calls"));
+        (runtime.read_approvals(&waiting, |approval| approval), faults.read_bytes() - before)
+    };
+    let (approvals, bytes) = read().await;
+    assert_eq!(approvals, shown);
+    assert!(bytes < 2 * LARGE as u64, "{bytes} bytes");
+    for _ in 0..8 {
+        session.send("y".repeat(LARGE)).await.expect("accepted");
+    }
+    let (approvals, bytes) = read().await;
+    assert_eq!(approvals, shown);
+    assert!((8..12).contains(&(bytes / LARGE as u64)), "{bytes} bytes");
+    session.cancel().await.expect("cancelled");
+    drop(approver);
+    shut(runtime).await;
+}
+
+/// Attack: the result of a task is truncated in the record of its end. The control: the whole result is listed.
+#[tokio::test(start_paused = true)]
+async fn whole_result_is_read_from_its_answer() {
+    const LARGE: usize = 1 << 20;
+    let (faulty, faults) = Faulty::new(Box::new(Memory::new()));
+    let journal = on(Box::new(faulty));
+    let answering = model(|request| async move {
+        Ok(match answers(&request) {
+            0..4 => Answer { reasoning: Some("r".repeat(LARGE).into()), ..calls([("lookup", json!({}))]) },
+            _ => text(&"x".repeat(LARGE)),
+        })
+    });
+    let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
+    let builder = builder(&journal).tools(tools([lookup])).model(answering);
+    let runtime = builder.start().await.expect("the runtime starts");
+    let task = runtime.spawn_task(OpenOptions::agent("worker"), "go").await.expect("a task");
+    task.answer().await.expect("an answer");
+    let session = task.session().id();
+    let whole = journal.bytes_from(session, Seq(1), u64::MAX).expect("bytes");
+    let read_by = |before| faults.read_bytes() - before;
+    let before = faults.read_bytes();
+    let listed = runtime.tasks(TaskFilter::default()).await.expect("a list").remove(0);
+    let text = Some("x".repeat(LARGE));
+    assert_eq!(listed.result.as_deref(), text.as_deref());
+    let once = read_by(before);
+    assert!(once < 3 * whole / 2, "{once} bytes of {whole}");
+    let before = faults.read_bytes();
+    assert_eq!(end_of(task.session(), 1).await.text.as_deref(), text.as_deref());
+    assert!(read_by(before) < 3 * whole / 2, "{} bytes of {whole}", read_by(before));
+    shut(runtime).await;
+}

@@ -12,3 +12,4 @@ mod recorded_json;
 mod surface;
 mod threats;
 mod type_names;
+mod whole_reads;

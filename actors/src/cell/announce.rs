@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use subtend_journal::Stored;
 use subtend_session::command::Command;
 use subtend_session::dialect::discovery;
-use subtend_session::ids::{CallId, RunNo};
+use subtend_session::ids::{CallId, RunNo, Seq};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{BranchKind, Owner, Place};
 use subtend_session::record::{AnsweredBy, AskVerdict, Record};
@@ -16,6 +17,7 @@ use crate::cell::driver::Driver;
 use crate::faults::InternalEvent;
 use crate::hooks::{SubagentStop, catch_sync_hook_panic};
 use crate::values::answering::agent_of;
+use crate::values::paging;
 
 impl Driver {
     /// Opens an ask about `call`, which is shown once it is durable. Without an approver the call is denied at once.
@@ -68,11 +70,11 @@ impl Driver {
             }
             // Two runs may end in one batch, but the state holds only the last one.
             let owner = owner.or_else(|| {
-                let records = journal.records(session).ok()?;
-                records.into_iter().find_map(|stored| {
-                    let Record::RunOpened(opened) = stored.record else { return None };
-                    (opened.run == run).then_some(opened.owner)
-                })
+                let owner_of = |stored: &Stored| {
+                    let Record::RunOpened(opened) = &stored.record else { return None };
+                    (opened.run == run).then(|| opened.owner.clone())
+                };
+                paging::walk(&journal.without_bodies(), session, &mut Seq(1), owner_of).ok()?
             });
             let stop =
                 SubagentStop { session, parent, root, run, agent, owner: owner.unwrap_or(Owner::Person), outcome };

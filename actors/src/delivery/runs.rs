@@ -20,6 +20,7 @@ use crate::clock::now;
 use crate::delivery::cancel_causes::{CancelCause, Continued};
 use crate::delivery::live_processes::LiveProcesses;
 use crate::delivery::ticket::{Ticket, Timer};
+use crate::values::paging;
 
 pub(crate) type RunTokens = TokenTree<RunKey, CancelCause>;
 
@@ -121,8 +122,7 @@ impl Runs {
     }
 
     fn recorded_outcome(&self, key: RunKey) -> Option<RecordedOutcome> {
-        let stored = self.journal.records(key.session).ok()?;
-        let state = State::fold(key.session, stored.iter().map(|stored| &stored.record)).ok()?;
+        let state = paging::fold_to(&self.journal, key.session, Seq(u64::MAX)).ok()?.ok()?;
         if let Some(run) = state.run.as_ref().filter(|run| run.no == key.run) {
             let outcome = run.hold.as_ref().map(|hold| match hold {
                 Hold::Interrupted { .. } => OutcomeKind::Interrupted,

@@ -4,6 +4,7 @@ use subtend_journal::ReadError;
 
 use super::SessionHandle;
 use crate::views::audit::{Audit, Decision};
+use crate::views::history;
 
 impl SessionHandle {
     /// Returns the decisions on the session's calls in order, each with the deciding party.
@@ -12,6 +13,8 @@ impl SessionHandle {
     pub async fn audit(&self) -> Result<Vec<Decision>, ReadError> {
         // A poisoned journal can still be read.
         drop(self.sessions.log.journal.settled().await);
-        Ok(Audit::of(&self.sessions.log.journal.records(self.id)?))
+        let mut audit = Audit::default();
+        history::each(&self.sessions.log.journal, self.id, |stored| audit.add(stored.seq, &stored.record))?;
+        Ok(audit.decisions)
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use subtend_journal::Stored;
 use subtend_session::authority::Access;
 use subtend_session::call::CallEnd;
 use subtend_session::dialect::discovery;
@@ -43,26 +42,22 @@ pub enum DecidedBy {
 
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
-    tools: BTreeMap<TurnNo, Vec<ToolCall>>,
+    /// The names of the calls of each answer.
+    tools: BTreeMap<TurnNo, Vec<Text>>,
     /// Unanswered asks.
     asked_access: BTreeMap<CallId, Access>,
     answered: BTreeSet<CallId>,
     always: BTreeSet<(Text, Access)>,
-    decisions: Vec<Decision>,
+    /// All decisions, in order.
+    pub(crate) decisions: Vec<Decision>,
 }
 
 impl Audit {
-    /// Returns all decisions of a session, in order.
-    pub(crate) fn of(records: &[Stored]) -> Vec<Decision> {
-        let mut audit = Self::default();
-        records.iter().for_each(|stored| audit.add(stored.seq, &stored.record));
-        audit.decisions
-    }
-
-    fn add(&mut self, seq: Seq, record: &Record) {
+    pub(crate) fn add(&mut self, seq: Seq, record: &Record) {
         if let Record::TurnAnswered(answered) = record {
             if !answered.calls.is_empty() {
-                self.tools.insert(answered.turn, answered.calls.clone());
+                let name = |call: &ToolCall| Text::from(discovery::display_name(&call.tool, &call.args));
+                self.tools.insert(answered.turn, answered.calls.iter().map(name).collect());
             }
         } else if let Record::AskOpened { call, action, resource, .. } = record {
             let access = Access { action: Arc::clone(action), resource: Arc::clone(resource) };
@@ -100,11 +95,8 @@ impl Audit {
     }
 
     fn tool_of(&self, call: CallId) -> Text {
-        let tool_call = self.tools.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
-        tool_call.map_or_else(
-            || "".into(),
-            |tool_call| Text::from(discovery::display_name(&tool_call.tool, &tool_call.args)),
-        )
+        let tool = self.tools.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
+        tool.cloned().unwrap_or_default()
     }
 
     fn was_denied(&self, call: CallId) -> bool {

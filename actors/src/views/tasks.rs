@@ -8,7 +8,7 @@ use subtend_session::ids::{Lsn, Seq, SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Owner};
-use subtend_session::record::{From, Record};
+use subtend_session::record::{From, Record, RunEnded};
 use subtend_session::state::{FoldError, Phase};
 use subtend_session::title;
 
@@ -19,6 +19,7 @@ use crate::runtime::{OpenOptions, OpenSessionError, Runtime, agent_for};
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::spawn_access;
 use crate::values::answering::agent_of;
+use crate::values::ended::answer_of;
 use crate::values::error::{ControlError, SendError};
 use crate::values::paging;
 use crate::views::history::{self, History};
@@ -240,7 +241,9 @@ struct Assigned {
     is_owned: bool,
     /// True if a person's run followed the runs of the task.
     is_followed: bool,
+    /// The last end, and its record.
     end: Seq,
+    ended: Option<Box<RunEnded>>,
 }
 
 impl Assigned {
@@ -258,8 +261,8 @@ impl Assigned {
         if self.is_followed && matches!(stored.record, Record::RunOpened(_) | Record::RunEnded(_)) {
             return;
         }
-        if let Record::RunEnded(_) = stored.record {
-            self.end = stored.seq;
+        if let Record::RunEnded(ended) = &stored.record {
+            (self.end, self.ended) = (stored.seq, Some(ended.clone()));
         }
         self.history.add(stored);
     }
@@ -269,6 +272,11 @@ impl Assigned {
         let Some(start) = self.history.result.clone() else { return Ok(None) };
         if start.len() as u64 >= self.history.result_len {
             return Ok(Some(start));
+        }
+        if let Some(ended) = &self.ended
+            && let Some(text) = answer_of(journal, session, ended)?
+        {
+            return Ok(Some(text));
         }
         let state = paging::fold_to(journal, session, self.end)?.map_err(|error| damaged(session, &error))?;
         Ok(state.last.and_then(|last| last.text))

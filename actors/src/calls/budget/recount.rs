@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use subtend_journal::{ReadError, Stored};
 use subtend_models::models::{Models, Route};
-use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
+use subtend_session::ids::{RunKey, SessionId, Text};
 use subtend_session::place::Owner;
 use subtend_session::record::{Record, Reserved};
 use subtend_session::usage::Usage;
@@ -10,6 +10,7 @@ use subtend_supervision::Spend;
 
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::reservation::{failure, spend, tokens_of};
+use crate::views::history;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recount {
@@ -31,40 +32,50 @@ impl ModelCalls {
         let mut count = Recount::default();
         let (mut seen, mut todo) = (BTreeSet::from([root]), vec![root]);
         while let Some(key) = todo.pop() {
-            let Some(stored) = self.readable(key.session, root.session)? else { continue };
-            for child in self.recount_run(models, key.run, &stored, &mut count) {
-                let Some(owned) = self.readable(child, root.session)? else { continue };
-                // Visits each run once: a damaged store may hold a cycle.
-                todo.extend(owned_runs(key, child, &owned).filter(|owned| seen.insert(*owned)));
+            let Some((run, children)) = self.recount_run(models, key, root.session)? else { continue };
+            count.spawns = count.spawns.saturating_add(run.spawns);
+            count.spend = count.spend.plus(run.spend);
+            for child in children {
+                let mut owned = Vec::new();
+                if self.is_read(child, root.session, |stored| owned.extend(owned_run(key, child, &stored.record)))? {
+                    // Visits each run once: a damaged store may hold a cycle.
+                    todo.extend(owned.into_iter().filter(|owned| seen.insert(*owned)));
+                }
             }
         }
         Ok(count)
     }
 
-    /// Returns the records of a session below `root`, or `None` if they are damaged, of a newer format, or erased.
-    fn readable(&self, session: SessionId, root: SessionId) -> Result<Option<Vec<Stored>>, ReadError> {
-        match self.journal.records(session) {
-            Ok(stored) => Ok(Some(stored)),
+    /// Calls `take` with each record of a session below `root`. Returns false if some are damaged, of a newer format, or erased.
+    fn is_read(&self, session: SessionId, root: SessionId, take: impl FnMut(&Stored)) -> Result<bool, ReadError> {
+        match history::each(&self.journal, session, take) {
+            Ok(()) => Ok(true),
             Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::NoSuchSession(_)))
                 if session != root =>
             {
                 tracing::warn!(%session, %error, "the usage of an unreadable session is not counted");
-                Ok(None)
+                Ok(false)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Adds the usage of one run, and returns the sessions with runs that it owns.
-    fn recount_run(&self, models: &Models, no: RunNo, stored: &[Stored], count: &mut Recount) -> BTreeSet<SessionId> {
+    /// Returns the usage of one run, and the sessions with runs that it owns; `None` if its session cannot be read.
+    fn recount_run(
+        &self,
+        models: &Models,
+        key: RunKey,
+        root: SessionId,
+    ) -> Result<Option<(Recount, BTreeSet<SessionId>)>, ReadError> {
+        let mut count = Recount::default();
         let (mut within, mut open, mut children) = (false, None::<UnsettledAttempt>, BTreeSet::new());
         let mut add = |spent: Spend| count.spend = count.spend.plus(spent);
-        for Stored { record, .. } in stored {
+        let is_read = self.is_read(key.session, root, |Stored { record, .. }| {
             if let Record::RunOpened(opened) = record {
-                within = opened.run == no;
+                within = opened.run == key.run;
             }
             if !within {
-                continue;
+                return;
             }
             if let Record::TurnStarted { reserved, model, .. } = record {
                 let next = UnsettledAttempt { reserved: reserved.as_deref().copied(), model: model.clone() };
@@ -89,9 +100,9 @@ impl ModelCalls {
                 count.spawns = count.spawns.saturating_add(1);
                 children.insert(request.child);
             }
-        }
+        })?;
         add(open.map_or(Spend::NOTHING, |open| self.price_in_full(models, &open)));
-        children
+        Ok(is_read.then_some((count, children)))
     }
 
     fn price_attempt(&self, models: &Models, open: &UnsettledAttempt, usage: &Usage) -> Spend {
@@ -115,11 +126,9 @@ impl ModelCalls {
     }
 }
 
-fn owned_runs(owner: RunKey, child: SessionId, stored: &[Stored]) -> impl Iterator<Item = RunKey> {
-    stored.iter().filter_map(move |stored| {
-        let Record::RunOpened(opened) = &stored.record else { return None };
-        let Owner::Run { session, run, .. } = opened.owner else { return None };
-        let owned = RunKey { session, run } == owner;
-        owned.then_some(RunKey { session: child, run: opened.run })
-    })
+fn owned_run(owner: RunKey, child: SessionId, record: &Record) -> Option<RunKey> {
+    let Record::RunOpened(opened) = record else { return None };
+    let Owner::Run { session, run, .. } = opened.owner else { return None };
+    let owned = RunKey { session, run } == owner;
+    owned.then_some(RunKey { session: child, run: opened.run })
 }
