@@ -104,6 +104,8 @@ pub struct TreeEvents {
     /// Position after the last returned record.
     given: Cursor,
     read_at: Instant,
+    /// False before the first read, which skips the frames before the tree.
+    is_started: bool,
 }
 
 /// Sessions found during one read; `None` for those of other trees.
@@ -135,6 +137,7 @@ impl TreeEvents {
             behind: true,
             given: after,
             read_at: Instant::now(),
+            is_started: false,
         }
     }
 
@@ -184,7 +187,9 @@ impl TreeEvents {
     /// # Errors
     /// [`FollowError::Read`].
     pub fn read_page(&mut self, journal: &Journal) -> Result<Option<Followed>, FollowError> {
-        self.start_page(FollowedPage::read(journal, self.root, self.at)?);
+        let new_root = self.root.filter(|_| !self.is_started);
+        let from = new_root.map_or(self.at, |root| start_of(journal, root).max(self.at));
+        self.start_page(FollowedPage::read(journal, self.root, from)?);
         Ok(self.pop())
     }
 
@@ -211,15 +216,26 @@ impl TreeEvents {
             let over = self.over.entry(session).or_insert(last);
             *over = (*over).max(last);
         }
-        (self.given, self.at) = (self.at, page.at);
+        (self.given, self.at) = (page.from, page.at);
         (self.ready, self.behind) = (page.ready, page.behind);
         self.read_at = Instant::now();
+        self.is_started = true;
     }
+}
+
+/// Returns the position before the first record of a tree: its root is created before the others. An import may have another
+/// order, so its trees are read from the start.
+fn start_of(journal: &Journal, root: SessionId) -> Cursor {
+    // An unreadable root is reported by the read of its frame.
+    let Ok((lsn, first)) = journal.without_bodies().first_frame(root) else { return Cursor::default() };
+    let is_own = matches!(&first.record, Record::SessionCreated(created) if created.imported.is_none());
+    if is_own { Cursor::end_of(Lsn(lsn.0.saturating_sub(1))) } else { Cursor::default() }
 }
 
 /// The records of some frames.
 struct FollowedPage {
     root: Option<SessionId>,
+    from: Cursor,
     /// Position after these records.
     at: Cursor,
     ready: VecDeque<Followed>,
@@ -231,18 +247,28 @@ struct FollowedPage {
 }
 
 impl FollowedPage {
-    /// Reads the frames after `from`, up to the last durable one or the first limit: [`FRAMES_PER_READ`],
+    /// Reads the frames of the tree after `from`, up to the last durable one or the first limit: [`FRAMES_PER_READ`],
     /// [`BYTES_PER_READ`] or [`KEPT_BYTES`].
     fn read(journal: &Journal, root: Option<SessionId>, from: Cursor) -> Result<Self, FollowError> {
         let last = journal.durable();
         let mut frame = if from.records == u32::MAX { Lsn(from.frame.0.saturating_add(1)) } else { from.frame };
         let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
         let (ready, over) = (VecDeque::new(), HashMap::new());
-        let mut page = Self { root, at: from, ready, ready_bytes: 0, over, behind: false };
+        let mut page = Self { root, from, at: from, ready, ready_bytes: 0, over, behind: false };
         // Fresh for each read, since a session may be deleted between two reads.
         let (mut followed, mut bodies, mut bytes) = (FollowedSessions::new(), HashSet::new(), 0_u64);
         while frame <= until && bytes < BYTES_PER_READ && page.ready_bytes < KEPT_BYTES {
-            if let Some((session, records)) = journal.frame_at(frame)? {
+            let found = match root {
+                None => journal.frame_at(frame)?,
+                // Most frames of a large store are of other trees.
+                Some(_) => journal.frame_of(frame, |session, row| {
+                    // The error of a head is returned with the frame.
+                    let is_wanted = page.session(journal, &mut followed, session).map_or(true, |found| found.is_some());
+                    bytes = if is_wanted { bytes } else { bytes.saturating_add(row) };
+                    is_wanted
+                })?,
+            };
+            if let Some((session, records)) = found {
                 let prompts = records.iter().map(|stored| stored.record.body_bytes());
                 bytes = prompts.fold(bytes.saturating_add(sum_bytes(&records)), u64::saturating_add);
                 if !page.add_frame(journal, (&mut followed, &mut bodies), (frame, session), records)? {
@@ -333,6 +359,8 @@ mod tests {
     use subtend_actors::Options;
     use subtend_agents::catalog::Catalog;
     use subtend_agents::manifest::{AgentMode, Manifest};
+    use subtend_journal::faulty::{Faults, Faulty};
+    use subtend_journal::memory::Memory;
     use subtend_models::closure::fn_model;
     use subtend_models::model::Answer;
 
@@ -411,6 +439,50 @@ mod tests {
         let (large, small) = (reads_of_prompts(1 << 20).await, reads_of_prompts(30).await);
         assert_eq!((large.0, small.0), (16, 1), "{large:?} {small:?}");
         assert!((1 << 20..2 << 20).contains(&large.1), "{large:?} {small:?}");
+    }
+
+    /// Follows `root` up to the last of `events` events. Returns the frame of the first one, and the bytes that were read.
+    async fn followed(host: &Host, faults: &Faults, root: Option<SessionId>, events: usize) -> (Lsn, u64) {
+        let before = faults.read_bytes();
+        let mut tree = TreeEvents::new(host.runtime(), root, Cursor::default());
+        let mut first = None;
+        for _ in 0..events {
+            let next = match tree.next(host.runtime()).await {
+                Ok(Some(Followed::Behind)) => tree.read_page(host.runtime().journal()).ok().flatten(),
+                next => next.ok().flatten(),
+            };
+            let Some(Followed::Event(Some(cursor), _)) = next else { panic!("a record") };
+            first.get_or_insert(cursor.frame);
+        }
+        (first.expect("an event"), faults.read_bytes() - before)
+    }
+
+    /// Attack: streams of a small tree in a large store. The control: a stream of all trees reads their records.
+    #[tokio::test]
+    async fn stream_of_a_tree_reads_little_of_others() {
+        let (engine, faults) = Faulty::new(Box::new(Memory::new()));
+        let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+        let model = fn_model("script", |_, _| async { Ok(Answer::of_text("x".repeat(1 << 20))) });
+        let options = Options { titles: false, summaries: false, ..Options::default() };
+        let builder = Runtime::builder().journal(journal.clone()).model(Arc::new(model)).options(options);
+        let runtime = builder.start().await.expect("a runtime");
+        let large = async || {
+            let session = runtime.open("general").expect("a session");
+            for _ in 0..4 {
+                session.send("go").await.expect("accepted").answer().await.expect("an answer");
+            }
+            session.id()
+        };
+        let (before, small) = (large().await, runtime.open("general").expect("a session").id());
+        let after = large().await;
+        let [before, of_tree, after] = [before, small, after].map(|id| journal.records(id).expect("records").len());
+        let host = Host::new(runtime, HostOptions::default());
+        let (first, bytes) = followed(&host, &faults, Some(small), of_tree).await;
+        assert!(bytes < 1 << 20, "{bytes} bytes");
+        assert_eq!(start_of(&journal, small), Cursor::end_of(Lsn(first.0 - 1)));
+        let (first, bytes) = followed(&host, &faults, None, before + of_tree + after).await;
+        assert!(first < start_of(&journal, small).frame && bytes > 8 << 20, "{bytes} bytes");
+        host.shutdown(Duration::from_secs(5)).await.expect("no request holds the host");
     }
 
     #[test]

@@ -289,6 +289,10 @@ impl Engine for Blobs {
         Ok(self.inner.frame(lsn)?.map(|kept| self.with_body(kept)))
     }
 
+    fn frame_of(&self, lsn: Lsn, is_wanted: &mut dyn FnMut(SessionId, u64) -> bool) -> Result<Option<StoredFrame>> {
+        Ok(self.inner.frame_of(lsn, is_wanted)?.map(|kept| self.with_body(kept)))
+    }
+
     fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()> {
         self.inner.frames(from, &mut |lsn, kept| visit(lsn, self.with_body(kept)))
     }

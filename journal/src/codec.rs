@@ -36,6 +36,7 @@ pub const HEADER: usize = 52;
 /// Flag of a frame whose body is in a blob.
 const BLOB: u8 = 1;
 const FLAGS_AT: usize = 3;
+const SESSION_AT: usize = 4;
 const MAGIC: u16 = 0x5b7d;
 const LEN_AT: usize = 44;
 const CRC_AT: usize = 48;
@@ -205,6 +206,13 @@ impl Reference {
         // The checksum of another frame, which may be large, is left to the reader.
         (is_named && crc(frame) == u32::from_be_bytes(*sum)).then(|| Self::of(body))?
     }
+}
+
+/// Returns the session of an undamaged frame, also if its body is in a blob. Decodes no record.
+pub(crate) fn session_of(row: &[u8]) -> Option<SessionId> {
+    let sum = row.get(CRC_AT..)?.first_chunk()?;
+    let session = row.get(SESSION_AT..)?.first_chunk()?;
+    (crc(row) == u32::from_be_bytes(*sum)).then(|| SessionId(Uuid::from_bytes(*session)))
 }
 
 /// Returns the bytes of the frame in a row, also if its body is in a blob.

@@ -86,6 +86,15 @@ impl StoredFrame {
         }
     }
 
+    /// Returns the session of the frame; `None` for damaged bytes. Decodes no record.
+    fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Bytes(bytes) => codec::session_of(bytes),
+            Self::Records(of) => Some(of.session),
+            Self::Damaged(_) => None,
+        }
+    }
+
     /// Returns the size of the content; for records that were never encoded, an estimate.
     pub fn bytes(&self) -> u64 {
         match self {
@@ -150,6 +159,13 @@ pub trait Engine: Send + Sync + 'static {
     fn last_lsn(&self) -> Result<Lsn>;
 
     fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>>;
+
+    /// Returns the frame as [`Engine::frame`] does, or `None` if `is_wanted` excludes it by its session. `is_wanted` also gets the
+    /// bytes that were read, which for a body in a file are only those of its row.
+    fn frame_of(&self, lsn: Lsn, is_wanted: &mut dyn FnMut(SessionId, u64) -> bool) -> Result<Option<StoredFrame>> {
+        let is_wanted = |kept: &StoredFrame| kept.session().is_none_or(|session| is_wanted(session, kept.bytes()));
+        Ok(self.frame(lsn)?.filter(is_wanted))
+    }
 
     /// Visits all frames from `from` on, in LSN order.
     fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> ScanFlow) -> Result<()>;

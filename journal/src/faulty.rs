@@ -199,7 +199,11 @@ impl Engine for Faulty {
     }
 
     fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
-        let frame = self.inner.frame(lsn)?;
+        self.frame_of(lsn, &mut |_, _| true)
+    }
+
+    fn frame_of(&self, lsn: Lsn, is_wanted: &mut dyn FnMut(SessionId, u64) -> bool) -> Result<Option<StoredFrame>> {
+        let frame = self.inner.frame_of(lsn, is_wanted)?;
         let mut plan = self.faults.plan();
         plan.read_bytes = plan.read_bytes.saturating_add(frame.as_ref().map_or(0, StoredFrame::bytes));
         Ok(frame)

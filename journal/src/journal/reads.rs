@@ -8,7 +8,7 @@ use subtend_session::record::Record;
 
 use super::Journal;
 use crate::compact;
-use crate::engine::StoredFrame;
+use crate::engine::{self, Engine, StoredFrame};
 use crate::error::ReadError;
 use crate::frame::Stored;
 use crate::read::{
@@ -59,11 +59,19 @@ impl Journal {
     /// # Errors
     /// As for [`Journal::records`], by this record alone.
     pub fn first_record(&self, session: SessionId) -> Result<Stored, ReadError> {
+        Ok(self.first_frame(session)?.1)
+    }
+
+    /// Returns the first record of a session as [`Journal::first_record`] does, with the LSN of its frame.
+    ///
+    /// # Errors
+    /// As for [`Journal::first_record`].
+    pub fn first_frame(&self, session: SessionId) -> Result<(Lsn, Stored), ReadError> {
         let engine = self.shared().engine()?;
         let frames = engine.range(session, Seq(1), Seq(2), u64::MAX)?.frames.into_iter().take(1);
         let first = frames.map(|(seq, lsn, frame)| (seq, lsn, frame.map(StoredFrame::first))).collect();
-        let (records, _) = walk(&*engine, self.bodies(), session, Seq(1), first)?;
-        records.into_iter().next().ok_or(ReadError::NoSuchSession(session))
+        let (records, lsn) = walk(&*engine, self.bodies(), session, Seq(1), first)?;
+        Ok((lsn, records.into_iter().next().ok_or(ReadError::NoSuchSession(session))?))
     }
 
     /// Returns records as [`Journal::records_from`] does, but of no further frame after `max_bytes`, and whether there may
@@ -102,8 +110,26 @@ impl Journal {
 
     /// Returns the frame at `lsn`; `None` where only rows changed or no frame exists.
     pub fn frame_at(&self, lsn: Lsn) -> Result<Option<(SessionId, Vec<Stored>)>, ReadError> {
+        self.open_at(lsn, |engine| engine.frame(lsn))
+    }
+
+    /// Returns the frame at `lsn` as [`Journal::frame_at`] does, or `None` if `is_wanted` excludes it by its session and the bytes
+    /// that were read of it. Decodes no record of such a frame, and reads no large body.
+    pub fn frame_of(
+        &self,
+        lsn: Lsn,
+        mut is_wanted: impl FnMut(SessionId, u64) -> bool,
+    ) -> Result<Option<(SessionId, Vec<Stored>)>, ReadError> {
+        self.open_at(lsn, |engine| engine.frame_of(lsn, &mut is_wanted))
+    }
+
+    fn open_at(
+        &self,
+        lsn: Lsn,
+        read: impl FnOnce(&dyn Engine) -> engine::Result<Option<StoredFrame>>,
+    ) -> Result<Option<(SessionId, Vec<Stored>)>, ReadError> {
         let engine = self.shared().engine()?;
-        let Some(kept) = engine.frame(lsn)? else { return Ok(None) };
+        let Some(kept) = read(&*engine)? else { return Ok(None) };
         let frame = match open_frame(kept) {
             Ok(frame) => frame,
             Err(error) => {

@@ -96,6 +96,33 @@ async fn size_of_a_session_is_read_without_its_blobs(kind: Kind) {
     }
 }
 
+/// Streams of one tree pass over the frames of all others. The control: a wanted frame needs its blob.
+async fn frame_of_another_session_is_passed_over_without_its_blob(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    stored(kind, dir.path());
+    let journal = kind.open(dir.path());
+    for path in blobs(dir.path()) {
+        std::fs::remove_file(path).unwrap();
+    }
+    let mut seen = Vec::new();
+    let mut passed = |lsn| {
+        let not_wanted = |session, bytes| {
+            seen.push((session, bytes));
+            false
+        };
+        journal.frame_of(Lsn(lsn), not_wanted).unwrap()
+    };
+    assert!((1..=6).all(|lsn| passed(lsn).is_none()));
+    assert_eq!(seen.iter().map(|(session, _)| *session).collect::<Vec<_>>(), [1, 1, 1, 2, 2, 2].map(id));
+    let (small, _) = sizes(kind);
+    assert_eq!(seen.iter().map(|(_, bytes)| *bytes > small as u64).collect::<Vec<_>>(), [false, true, false].repeat(2));
+    let is_wanted = |session, _| session == id(2);
+    assert_eq!(journal.frame_of(Lsn(2), is_wanted).unwrap(), None);
+    let (session, records) = journal.frame_of(Lsn(5), is_wanted).unwrap().unwrap();
+    assert_eq!((session, records.len()), (id(2), 1));
+    assert!(journal.frame_of(Lsn(6), is_wanted).unwrap_err().to_string().contains("is missing"));
+}
+
 async fn missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
     for (harm, why) in [("remove", "is missing"), ("cut", "bytes instead of"), ("flip", "does not match its hash")] {
         let dir = tempfile::tempdir().unwrap();
@@ -283,6 +310,7 @@ async fn body_above_the_limit_is_refused_without_a_directory(kind: Kind) {
 for_each_engine!(
     body_above_the_limit_is_read_back_like_any_other,
     size_of_a_session_is_read_without_its_blobs,
+    frame_of_another_session_is_passed_over_without_its_blob,
     missing_or_damaged_blob_is_damage_to_its_session_alone,
     blob_exists_before_the_row_that_names_it,
     bodies_that_sessions_share_may_be_large_too,
