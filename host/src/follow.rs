@@ -216,10 +216,8 @@ impl TreeEvents {
             let over = self.over.entry(session).or_insert(last);
             *over = (*over).max(last);
         }
-        (self.given, self.at) = (page.from, page.at);
-        (self.ready, self.behind) = (page.ready, page.behind);
-        self.read_at = Instant::now();
-        self.is_started = true;
+        (self.given, self.at, self.ready, self.behind) = (page.from, page.at, page.ready, page.behind);
+        (self.read_at, self.is_started) = (Instant::now(), true);
     }
 }
 
@@ -443,9 +441,8 @@ mod tests {
 
     /// Follows `root` up to the last of `events` events. Returns the frame of the first one, and the bytes that were read.
     async fn followed(host: &Host, faults: &Faults, root: Option<SessionId>, events: usize) -> (Lsn, u64) {
-        let before = faults.read_bytes();
+        let (before, mut first) = (faults.read_bytes(), None);
         let mut tree = TreeEvents::new(host.runtime(), root, Cursor::default());
-        let mut first = None;
         for _ in 0..events {
             let next = match tree.next(host.runtime()).await {
                 Ok(Some(Followed::Behind)) => tree.read_page(host.runtime().journal()).ok().flatten(),

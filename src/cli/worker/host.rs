@@ -99,6 +99,7 @@ pub(super) struct LeasedCall {
     pub(super) max_bytes: u64,
     /// The memory of the call, if it is large.
     #[serde(skip)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "it ends with the call"))]
     pub(super) held: Option<OwnedSemaphorePermit>,
 }
 

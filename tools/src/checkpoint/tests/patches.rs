@@ -79,7 +79,7 @@ fn x15_files_are_not_compared_without_time() {
     let shown = [(); 2].map(|()| {
         let (before, after) = (FileState::Other, FileState::Other);
         let change = FileChange { root: "/".into(), path: "f".to_owned(), created_dir: None, before, after };
-        patches.patch("f", &change, (b"a\n", b"b\n"))
+        patches.patch("f", &change, (b"a\n", b"b\n")).text
     });
     let left_out = "--- a/f\n+++ b/f\n(too long to show: 2 bytes before, 2 bytes after)\n";
     assert_eq!(shown, ["--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", left_out]);
