@@ -172,6 +172,7 @@ async fn approvals_read_the_end_of_a_large_session() {
         })
     });
     let make = tool("make", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("made")) });
+    let make = make.access(|_| vec![Access { action: "make".into(), resource: "a".into() }]);
     let ask = Rule { action: "make".into(), resource: "*".into(), verdict: Verdict::Ask };
     let policy = RuleSet { default: Verdict::Allow, rules: vec![ask] };
     let builder = builder(&journal).policy(policy).tools(tools([make])).model(answering);
@@ -182,7 +183,8 @@ async fn approvals_read_the_end_of_a_large_session() {
         session.send("fill").await.expect("accepted").answer().await.expect("an answer");
     }
     session.send("make").await.expect("accepted");
-    let shown = [approver.next().await];
+    let shown = tokio::time::timeout(Duration::from_secs(60), approver.next()).await;
+    let shown = [shown.expect("an ask")];
     let read = async || {
         let (before, waiting) = (faults.read_bytes(), runtime.waiting_calls().await.expect("calls"));
         (runtime.read_approvals(&waiting, |approval| approval), faults.read_bytes() - before)
