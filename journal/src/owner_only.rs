@@ -77,7 +77,8 @@ pub(crate) fn open_own(path: &Path) -> io::Result<File> {
 pub(crate) fn check_entry(path: &Path) -> Result<bool, OpenError> {
     match fs::symlink_metadata(path) {
         Ok(found) => check_type(path, found.file_type()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        // Nor can this user open what is in a closed directory. The error of that names what for.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(false),
         Err(error) => Err(io("read", path)(error)),
     }
 }

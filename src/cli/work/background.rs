@@ -1,5 +1,8 @@
 //! A background host for detached runs.
 
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -19,6 +22,14 @@ const MAX_POLLS: u32 = 1_200;
 /// Maximum number of checks after the started process has exited.
 const MAX_POLLS_AFTER_EXIT: u32 = 60;
 
+/// Creates the file of what the host prints, in place of an earlier one. The author of a store may have put a link or a pipe there.
+fn new_log(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => file_options().create_new(true).write(true).open(path),
+    }
+}
+
 /// Starts a host of the store unless one is running. It ends when no run is left.
 pub(crate) fn ensure_host(store: &StoreArgs) -> Result<(), Fail> {
     let place = store.place()?;
@@ -37,8 +48,7 @@ pub(crate) fn ensure_host(store: &StoreArgs) -> Result<(), Fail> {
     let log = directory(&place)?.join(LOG);
     let at_log =
         |what: &str| Fail::Other(format!("the host did not start: {what}; its output is in {}", log.display()));
-    let file = file_options().create(true).write(true).truncate(true).open(&log);
-    let file = file.map_err(|error| at_log(&error.to_string()))?;
+    let file = new_log(&log).map_err(|error| at_log(&error.to_string()))?;
     let program = std::env::current_exe().map_err(|error| at_log(&error.to_string()))?;
     let mut command = Command::new(program);
     command.args(["serve", "--listen", "none", "--until-idle"]);

@@ -175,7 +175,7 @@ mod tests {
         let call = LeasedCall {
             call: "one".to_owned(),
             tool: "pay".to_owned(),
-            args: json!({"of": "x".repeat(1 << 20)}),
+            args: json!({"of": "x".repeat(1 << 20)}).to_string(),
             token: String::new(),
             lease_ms: 1_000,
             attempt: 1,

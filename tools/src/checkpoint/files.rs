@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use subtend_session::ids::SessionId;
+
 use super::{CheckpointError, Checkpoints, io_error};
 use crate::private;
 use crate::removal::remove;
@@ -46,6 +48,10 @@ impl Checkpoints {
         let now = last_change(&fs::metadata(&touched)?);
         let mut ledger = SavedTotals { next: 1, bytes: 0 };
         for (session, _) in entries(&self.dir)?.into_iter().filter(|(_, found)| found.is_dir()) {
+            // The author of a store may have put a link in place of this directory: nothing else is removed.
+            if session.parse::<SessionId>().is_err() {
+                continue;
+            }
             let dir = self.dir.join(session);
             let files = entries(&dir)?;
             let last = files.iter().filter_map(|(_, found)| last_change(found)).max();

@@ -6,11 +6,12 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::git::GitPlace;
-use super::merge::MAX_FILE;
 use super::{WorktreeError, Worktrees};
 use crate::workspace::Workspace;
 use crate::workspace::state::{PathState, read_entry};
 
+/// Maximum size of a merged file.
+const MAX_FILE: u64 = 64 << 20;
 /// Maximum bytes of a content that needs no turn.
 const MAX_SMALL: u64 = 1 << 20;
 

@@ -22,8 +22,6 @@ use crate::policy;
 use crate::workspace::Workspace;
 use crate::workspace::state::{FileState, PathState, prune, remove_temporary, replace_entry, temporary_name};
 
-/// Maximum size of a merged file.
-pub(super) const MAX_FILE: u64 = 64 << 20;
 /// Maximum size of the target of a link, as of the system. A plan holds the targets of all links.
 const MAX_LINK: usize = 4095;
 const PLAN_FILE: &str = "plan.json";

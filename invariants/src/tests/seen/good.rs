@@ -24,17 +24,16 @@ fn approved_call_of_an_unoffered_tool_is_legal() {
 /// A fault drops the batch with the record of a compaction, after its model was called with the compacted history. The controls: an attempt
 /// without a compaction, and one with an answer.
 #[test]
-fn n5_history_of_an_unrecorded_compaction_is_accepted() {
+fn history_of_an_unrecorded_compaction_is_accepted() {
     let check = |cause: Option<CompactionCause>, kept: usize| {
-        let mut root = Scene::good().root;
-        root[TAKEN] = taken(Carrier::Message, vec![notice(1, Outcome::Completed)]);
-        for record in &mut root {
+        let mut scene = good();
+        scene.root[TAKEN] = taken(Carrier::Message, vec![notice(1, Outcome::Completed)]);
+        for record in &mut scene.root {
             if let Record::TurnStarted { turn: TurnNo(2), compacts, .. } = record {
                 *compacts = cause;
             }
         }
-        root.truncate(kept);
-        let mut scene = Scene::of(root, Scene::good().child);
+        scene.root.truncate(kept);
         scene.observed.contexts.push(context(2, Vec::new(), Some(Vec::new())));
         scene.with(|world| InvariantId::N5.check(world, false)).map_err(|violation| violation.id)
     };

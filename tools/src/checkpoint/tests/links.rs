@@ -94,3 +94,17 @@ async fn write_in_a_moved_workspace_has_a_checkpoint() {
     assert_eq!(scene.restore(|| ()).await.1.unwrap().files, ["a"]);
     assert_eq!(scene.read("a").as_deref(), Some("a before\n"));
 }
+
+/// The author of a store puts a link to a directory of the person in place of that of checkpoints. The control: what a killed process
+/// left in the directory of a session is removed.
+#[tokio::test]
+async fn start_removes_only_files_of_sessions() {
+    let mut scene = CheckpointFixture::after_two_runs().await;
+    let foreign = scene.session_dir().with_file_name("letters");
+    fs::create_dir(&foreign).unwrap();
+    let unfinished = [foreign.join("draft.new"), scene.session_dir().join("draft.new")];
+    unfinished.iter().for_each(|path| fs::write(path, "text").unwrap());
+    scene.restart();
+    scene.write(3, "b", "b by 3\n").await;
+    assert_eq!(unfinished.map(|path| path.exists()), [true, false]);
+}
