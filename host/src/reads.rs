@@ -53,7 +53,7 @@ struct Permits {
     /// For reads of many sessions.
     store: Semaphore,
     /// For live views and event streams.
-    live: Semaphore,
+    live: Arc<Semaphore>,
     /// For exports, each of which occupies a thread until its client has read it.
     export: Arc<Semaphore>,
 }
@@ -67,8 +67,9 @@ enum ReadKind {
 
 impl Permits {
     fn new([session, store, live, export]: [usize; 4]) -> Self {
-        let (session, store, live) = (Semaphore::new(session), Semaphore::new(store), Semaphore::new(live));
-        Self { session, store, live, export: Arc::new(Semaphore::new(export)) }
+        let [session, store] = [session, store].map(Semaphore::new);
+        let [live, export] = [live, export].map(|count| Arc::new(Semaphore::new(count)));
+        Self { session, store, live, export }
     }
 
     fn of_all() -> Self {

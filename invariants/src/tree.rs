@@ -8,7 +8,7 @@ use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::message::Message;
 use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Owner, Place, Worktree};
-use subtend_session::record::BranchCreated;
+use subtend_session::record::{BranchCreated, Hold, Record};
 
 /// Checks that each parent has the record of the call or branch that created the child.
 pub(super) fn parents_record_children(world: &World<'_>) -> Verdict {
@@ -276,10 +276,16 @@ fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
 
 /// Returns whether the host died with `owner` in flight, and the next start has not ended it yet: owned runs end first.
 /// Also returns true if the recovery of `owner` crashed repeatedly. Then `owner` ends as `RestartsExhausted`, although its
-/// owned runs were notified of the loss.
+/// owned runs were notified of the loss, or of the hold.
 fn died_with_host(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
-    if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.outcome().is_some_and(given_up)) {
+    // A held run ends at a start by what holds it.
+    let is_held = |run: &RunFacts<'_>| {
+        let out_of_turns = |record: &Record| matches!(record, Record::RunHeld { why, .. } if **why == Hold::OutOfTurns);
+        world.sessions.get(&owner.session).is_some_and(|seen| seen.records_of(run).iter().any(out_of_turns))
+    };
+    let is_told = |run: &RunFacts<'_>| kind == OutcomeKind::Lost || kind == OutcomeKind::OutOfTurns && is_held(run);
+    if world.run(owner).is_some_and(|run| run.outcome().is_some_and(given_up) && is_told(run)) {
         return true;
     }
     let restarted = world.causes().is_none_or(|causes| causes.boots > 0);

@@ -1,10 +1,10 @@
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{HOLDS_PERMIT, ReadKind, ReadPermits, ReadSender, is_multi_threaded, run_as, run_blocking};
+use super::{HOLDS_PERMIT, ReadPermits, ReadSender, is_multi_threaded, run_as, run_blocking};
 
 /// Maximum number of concurrent reads of live views and event streams.
 pub(super) const LIVE_READS: usize = 2;
@@ -63,7 +63,14 @@ impl ReadPermits {
         read: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         let own = self.for_sender(sender);
-        let _permit = (own.of(ReadKind::Live).acquire().await, self.all.of(ReadKind::Live).acquire().await);
+        let [of_sender, of_all] = [&own.live, &self.all.live].map(|live| Arc::clone(live).acquire_owned());
+        // The semaphores are never closed.
+        let permits = (of_sender.await, of_all.await);
+        let read = move || {
+            // A read that its client left has its thread until it ends. So one sender cannot take the threads of all.
+            let _held = (permits, own);
+            read()
+        };
         match self.threads.handle().filter(|_| is_multi_threaded()) {
             Some(pool) => run_on(pool, read).await,
             None => run_blocking(read),
@@ -92,9 +99,12 @@ impl ReadPermits {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::mpsc;
+
+    use tokio::sync::oneshot;
 
     use super::*;
+    use crate::auth::SenderId;
 
     /// A thousand concurrent reads of streams and live views use only their threads, also for what they read within. The control: a wait
     /// uses one of the runtime.
@@ -122,6 +132,24 @@ mod tests {
         let named = used.iter().filter(|(_, name)| name.as_deref() == Some(READ_THREAD)).count();
         assert!((1..=LIVE_READS).contains(&used.len()) && named == used.len(), "{used:?}");
         assert_ne!(permits.read_for_stream(async { thread() }).await.1.as_deref(), Some(READ_THREAD));
+    }
+
+    /// Attack: a sender that leaves its streams while they read. The control: other senders, and the sender after that read.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn read_that_was_left_keeps_its_permits() {
+        let permits = ReadPermits::default();
+        let sender = ReadSender::Named(SenderId::of(blake3::hash(b"one")));
+        let ((starts, started), (ends, ended)) = (oneshot::channel(), mpsc::channel::<()>());
+        let read = permits.read_events(sender, move || (starts.send(()), ended.recv()));
+        tokio::select! {
+            _ = read => panic!("the read has not ended"),
+            started = started => started.expect("a start"),
+        }
+        assert_eq!(permits.all.live.available_permits(), LIVE_READS - 1);
+        assert_eq!(permits.for_sender(sender).live.available_permits(), 0);
+        permits.read_events(ReadSender::Socket, || ()).await;
+        drop(ends);
+        permits.read_events(sender, || ()).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -90,12 +90,14 @@ pub(super) fn misspelled_part<'a>(
 }
 
 /// Returns whether the existing `name` may be another name of its entry, so that only a list of the directory tells. File systems can ignore
-/// case, the normal form of a letter, and invisible characters. Those that open other entries by an ASCII name also ignore its case, so it
-/// needs no list if its other case is missing. ZFS with `normalization` can differ (see THREATS.md).
+/// case, the normal form of a letter, and invisible characters, and can have short names (`SECRET~1`) or streams (`secret:`). Those that open
+/// other entries by a name of ASCII letters, digits, `.`, `_` and `-` also ignore its case, so it needs no list if its other case is missing.
+/// ZFS with `normalization` can differ (see THREATS.md).
 pub(super) fn must_be_listed(name: &str, is_missing: impl Fn(&str) -> bool) -> bool {
     let others = [name.to_ascii_uppercase(), name.to_ascii_lowercase()];
     let mut others = others.iter().filter(|other| *other != name).peekable();
-    !name.is_ascii() || others.peek().is_none() || !others.all(|other| is_missing(other))
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    !is_plain || others.peek().is_none() || !others.all(|other| is_missing(other))
 }
 
 #[cfg(test)]
@@ -182,8 +184,8 @@ mod tests {
             misspelled_part(&root, Path::new(name), Some(&listings)).unwrap()
         };
         assert_eq!(
-            ["\u{fc}", "\u{304b}", "1", "a", "a1"].map(found),
-            [Some("\u{fc}"), Some("\u{304b}"), Some("1"), None, None]
+            ["\u{fc}", "\u{304b}", "1", "SECRET~1", "a:", "a", "a1.b_c-d"].map(found),
+            [Some("\u{fc}"), Some("\u{304b}"), Some("1"), Some("SECRET~1"), Some("a:"), None, None]
         );
     }
 

@@ -30,6 +30,11 @@ impl ContentsTurn {
         }
     }
 
+    /// Gives the turn up. Call it while no large content is in memory.
+    pub(super) fn release(&mut self) {
+        self.0 = None;
+    }
+
     /// Reads the entry at `path` without following links.
     pub(super) fn read_entry(&mut self, target: &Workspace, path: &str) -> io::Result<PathState> {
         if self.0.is_none() {

@@ -215,7 +215,7 @@ impl Worktrees {
                 FileState::File { executable: new, .. },
             ) => {
                 let executable = if new == old { *our } else { *new };
-                match self.lines(at, [ours.bytes, base.bytes, theirs.bytes])? {
+                match self.lines(at, [ours.bytes, base.bytes, theirs.bytes], &mut turn)? {
                     Some(bytes) => PathState { state: FileState::File { hash: Hash::of(&bytes), executable }, bytes },
                     None => return Ok(Err("was also changed in the workspace, in the same lines".to_owned())),
                 }
@@ -274,7 +274,12 @@ impl Worktrees {
     }
 
     /// Merges by lines. Returns `None` if both sides changed the same lines.
-    fn lines(&self, at: &GitPlace, sides: [Vec<u8>; 3]) -> Result<Option<Vec<u8>>, WorktreeError> {
+    fn lines(
+        &self,
+        at: &GitPlace,
+        sides: [Vec<u8>; 3],
+        turn: &mut ContentsTurn,
+    ) -> Result<Option<Vec<u8>>, WorktreeError> {
         let [ours, base, theirs] = &sides;
         if ours == base || ours == theirs {
             let [.., theirs] = sides;
@@ -293,7 +298,10 @@ impl Worktrees {
         }
         let mut args = vec!["merge-file".into(), "-p".into(), "--quiet".into()];
         args.extend(paths.iter().map(|path| path.as_os_str().to_owned()));
+        // Git may take minutes. Meanwhile other work has the turn.
+        turn.release();
         let answer = self.git.run_for_output(at, &args)?;
+        turn.take_for(answer.out.len() as u64);
         paths.iter().try_for_each(|path| remove_if_exists(path))?;
         Ok(answer.status.success().then_some(answer.out))
     }
