@@ -284,8 +284,9 @@ fn died_with_host(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
         let out_of_turns = |record: &Record| matches!(record, Record::RunHeld { why, .. } if **why == Hold::OutOfTurns);
         world.sessions.get(&owner.session).is_some_and(|seen| seen.records_of(run).iter().any(out_of_turns))
     };
-    let is_told = |run: &RunFacts<'_>| kind == OutcomeKind::Lost || kind == OutcomeKind::OutOfTurns && is_held(run);
-    if world.run(owner).is_some_and(|run| run.outcome().is_some_and(given_up) && is_told(run)) {
+    let was_notified =
+        |run: &RunFacts<'_>| kind == OutcomeKind::Lost || kind == OutcomeKind::OutOfTurns && is_held(run);
+    if world.run(owner).is_some_and(|run| run.outcome().is_some_and(given_up) && was_notified(run)) {
         return true;
     }
     let restarted = world.causes().is_none_or(|causes| causes.boots > 0);
