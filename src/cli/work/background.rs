@@ -25,7 +25,7 @@ const MAX_POLLS_AFTER_EXIT: u32 = 60;
 /// Creates the file of what the host prints, in place of an earlier one. The author of a store may have put a link or a pipe there.
 fn new_log(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => file_options().create_new(true).write(true).open(path),
     }
 }
