@@ -177,7 +177,7 @@ async fn large_events_are_written_few_at_a_time() {
         }
         client
     };
-    let all = futures_util::future::join_all(sessions.iter().map(|session| started(session)));
+    let all = futures_util::future::join_all(sessions.iter().map(started));
     let (most, clients) = peak_of(all).await;
     println!("at most {most} bytes on the heap for {SESSIONS} prompts of {PROMPT} bytes");
     assert!(((SESSIONS - 1) * PROMPT..(SESSIONS + 2) * PROMPT).contains(&most), "{most} bytes");

@@ -10,6 +10,9 @@ use tokio::task::JoinHandle;
 
 const NAME: &str = "subtend-memory";
 
+/// What a thread runs.
+type ThreadWork = Box<dyn FnOnce() + Send>;
+
 /// Runs work that may take much memory, on a thread that ends with it. The allocator keeps what a thread frees until that thread
 /// ends, so the threads of the runtime, which last for many seconds, would each keep the memory of the work that they did.
 ///
@@ -25,7 +28,7 @@ pub fn spawn_with_memory<T: Send + 'static>(work: impl FnOnce() -> T + Send + 's
 
 /// Runs `work` on the thread that `start` starts.
 fn spawn_by<T: Send + 'static>(
-    start: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
+    start: impl FnOnce(ThreadWork) -> io::Result<()>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
     // A thread that is refused drops what it should run.
@@ -89,12 +92,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn work_without_a_thread_runs_and_returns_its_permit() {
         let permits = Arc::new(Semaphore::new(1));
-        let refuse = |run: Box<dyn FnOnce() + Send>| {
+        let refuse = |run: ThreadWork| {
             drop(run);
             Err(io::ErrorKind::WouldBlock.into())
         };
-        let start = |run: Box<dyn FnOnce() + Send>| std::thread::Builder::new().spawn(run).map(drop);
-        let starts: [&dyn Fn(Box<dyn FnOnce() + Send>) -> io::Result<()>; 2] = [&refuse, &start];
+        let start = |run: ThreadWork| std::thread::Builder::new().spawn(run).map(drop);
+        let starts: [&dyn Fn(ThreadWork) -> io::Result<()>; 2] = [&refuse, &start];
         for start in starts {
             let permit = Arc::clone(&permits).try_acquire_owned().unwrap();
             let done = spawn_by(start, move || (permit, std::thread::current().name() == Some("subtend-memory"))).await;

@@ -74,7 +74,8 @@ fn x14_large_files_are_merged_one_at_a_time() {
     scene.merge().unwrap();
     put(&at.join("b.txt"), &large("c\n"));
     // The last one finishes a merge that was planned.
-    let work: [(&Worktrees, fn(&Worktrees)); 3] = [
+    type WorktreeUse = fn(&Worktrees);
+    let work: [(&Worktrees, WorktreeUse); 3] = [
         (&scene.worktrees, |worktrees| drop(worktrees.diff_start(id(SESSION), 1).unwrap())),
         (&scene.crash_before("file"), |worktrees| drop(merge_all(worktrees).unwrap_err())),
         (&scene.worktrees, |worktrees| assert_eq!(worktrees.recover(id(SESSION)).unwrap().unwrap().files, ["b.txt"])),
