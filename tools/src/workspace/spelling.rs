@@ -178,7 +178,7 @@ mod tests {
         let root = Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).unwrap();
         let listings = Listings::default();
         assert_eq!(listings.has(&root, Path::new(""), "first").ok(), Some(false));
-        // A file that is newer than the list stands for one that has another name there.
+        // A file that is newer than the list is not in it, like an entry of another name.
         let found = |name: &'static str| {
             std::fs::write(dir.path().join(name), "").unwrap();
             misspelled_part(&root, Path::new(name), Some(&listings)).unwrap()
