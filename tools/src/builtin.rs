@@ -21,7 +21,6 @@ mod ignores;
 mod level;
 mod line_matcher;
 mod process;
-pub(crate) mod process_memory;
 mod replace;
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ pub mod guard;
 pub mod http;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+pub mod memory_budget;
 pub mod memory_threads;
 pub mod message;
 pub mod option;

@@ -13,17 +13,29 @@ const NAME: &str = "subtend-memory";
 /// What a thread runs.
 type ThreadWork = Box<dyn FnOnce() + Send>;
 
-/// Runs work that may take much memory, on a thread that ends with it. The allocator keeps what a thread frees until that thread
-/// ends, so the threads of the runtime, which last for many seconds, would each keep the memory of the work that they did.
+/// Bytes of memory from which on work has a thread of its own.
+const OWN_THREAD_BYTES: usize = 1 << 20;
+
+/// Runs blocking work that may take much memory, as [`spawn_for`] does.
+pub fn spawn_with_memory<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    spawn_for(usize::MAX, work)
+}
+
+/// Runs blocking work that takes up to `bytes` of memory: much of it on a thread that ends with it. The allocator keeps what a thread frees
+/// until that thread ends, so the threads of the runtime, which last for many seconds, would each keep the memory of the work that they did.
 ///
 /// If the system refuses a thread, the work runs in a task of the runtime. The queue of a pool would keep the work, and the permits
 /// that it holds, until someone without a permit starts a thread. So the permits of callers bound the number of threads.
-pub fn spawn_with_memory<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub fn spawn_for<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     // A runtime with virtual time has one thread. Its clock waits only for its own work.
-    if Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
-        return tokio::task::spawn_blocking(work);
+    let has_own_thread = bytes >= OWN_THREAD_BYTES && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if has_own_thread {
+        spawn_by(|run| std::thread::Builder::new().name(NAME.to_owned()).spawn(run).map(drop), work)
+    } else {
+        // A pool without threads panics if the system refuses one.
+        let start = |run| catch_unwind(AssertUnwindSafe(|| drop(tokio::task::spawn_blocking(run))));
+        spawn_by(|run| start(run).map_err(|_| io::ErrorKind::WouldBlock.into()), work)
     }
-    spawn_by(|run| std::thread::Builder::new().name(NAME.to_owned()).spawn(run).map(drop), work)
 }
 
 /// Runs `work` on the thread that `start` starts.

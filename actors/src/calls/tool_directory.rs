@@ -128,7 +128,7 @@ pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, 
     let left = list.entries.into_iter().map(|entry| entry.session).filter(is_deleted).collect();
     remove_worktrees(worktrees.clone(), left).await;
     let Some(worktrees) = worktrees else { return };
-    let removed = tokio::task::spawn_blocking(move || worktrees.remove_unused_locks()).await;
+    let removed = spawn_with_memory(move || worktrees.remove_unused_locks()).await;
     if let Err(error) =
         removed.map_err(|error| error.to_string()).and_then(|removed| removed.map_err(|error| error.to_string()))
     {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use subtend_session::ids::SessionId;
+use subtend_tools::memory_threads::spawn_with_memory;
 use subtend_tools::worktree::{Merged, Worktrees};
 
 use crate::recovery::boot::BootFailure;
@@ -18,7 +19,7 @@ pub(crate) async fn finish_merges(worktrees: Option<Arc<Worktrees>>) -> (Vec<(Se
              discard ID` gives it up"
         ),
     };
-    let finished = tokio::task::spawn_blocking(move || {
+    let finished = spawn_with_memory(move || {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         let listed = worktrees.list().unwrap_or_else(|error| {
             failed.push(failure(None, &error));

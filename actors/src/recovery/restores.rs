@@ -6,6 +6,7 @@ use subtend_journal::Journal;
 use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 use subtend_tools::checkpoint::{AwaitedRecord, Checkpoints, Patches};
+use subtend_tools::memory_threads::spawn_with_memory;
 
 use crate::views::checkpoints::{UnrecordedWrite, unrecorded, unrecorded_checkpoints};
 
@@ -21,7 +22,7 @@ pub(crate) struct FoundCheckpoints {
 pub(crate) async fn settle(checkpoints: Option<&Checkpoints>, journal: &Journal) -> FoundCheckpoints {
     let Some(checkpoints) = checkpoints.cloned() else { return FoundCheckpoints::default() };
     let journal = journal.clone();
-    let settled = tokio::task::spawn_blocking(move || {
+    let settled = spawn_with_memory(move || {
         checkpoints.recover(|session, awaited| match awaited {
             AwaitedRecord::RolledBack(run) => {
                 let of = |record: &Record| matches!(record, Record::RolledBack { run: of, .. } if *of == run);
@@ -49,7 +50,7 @@ pub(crate) async fn remove_temporary_files(
 ) {
     let Some(checkpoints) = checkpoints.cloned().filter(|_| !sessions.is_empty()) else { return };
     let journal = journal.clone();
-    let removed = tokio::task::spawn_blocking(move || {
+    let removed = spawn_with_memory(move || {
         for session in sessions {
             // A session that cannot be read is reported by the sweep.
             for (_, checkpoint) in unrecorded_checkpoints(&journal, &checkpoints, (session, true)).unwrap_or_default() {
@@ -70,7 +71,7 @@ pub(crate) async fn unfinished_writes(
 ) -> Vec<UnrecordedWrite> {
     let Some(checkpoints) = checkpoints.cloned().filter(|_| !sessions.is_empty()) else { return Vec::new() };
     let journal = journal.clone();
-    let found = tokio::task::spawn_blocking(move || {
+    let found = spawn_with_memory(move || {
         let mut patches = Patches::default();
         let of = |id: SessionId| unrecorded(&journal, &checkpoints, (id, true), &mut patches).unwrap_or_default();
         sessions.into_iter().flat_map(of).collect()
@@ -81,7 +82,7 @@ pub(crate) async fn unfinished_writes(
 /// Erases the checkpoints of sessions. The next start retries those that cannot be removed.
 pub(crate) async fn erase(checkpoints: Option<&Checkpoints>, of: Vec<SessionId>) {
     let Some(checkpoints) = checkpoints.cloned().filter(|_| !of.is_empty()) else { return };
-    let erased = tokio::task::spawn_blocking(move || {
+    let erased = spawn_with_memory(move || {
         for session in of {
             if let Err(error) = checkpoints.erase(session) {
                 tracing::warn!(%session, %error, "cannot remove the checkpoints of a deleted session; the next start retries");

@@ -11,6 +11,7 @@ use subtend_journal::remote::Read;
 use subtend_journal::{ImportBounds, Tally};
 use subtend_session::authority::Authority;
 use subtend_session::limits::Limits;
+use subtend_tools::memory_threads::spawn_for;
 use utoipa::ToSchema;
 
 use super::{Body, FINGERPRINT, NoKey};
@@ -54,7 +55,7 @@ pub(super) async fn read(
     through_the_socket(sender, "rows of the store are read")?;
     let journal = host.runtime().journal().clone();
     // On a blocking thread, because a scan of a large store takes long.
-    let answer = tokio::task::spawn_blocking(move || journal.read(&read)).await;
+    let answer = spawn_for(0, move || journal.read(&read)).await;
     Ok(Json(answer.map_err(|error| Problem::internal("internal", error.to_string()))??))
 }
 

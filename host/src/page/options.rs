@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{Html, Response};
 use serde::Deserialize;
+use subtend_tools::memory_threads::spawn_for;
 
 use super::actions::{ActionResult, answer};
 use super::extract::FormBody;
@@ -39,7 +40,7 @@ async fn run_file_operation<T: Send + 'static>(
     settings: Arc<dyn Settings>,
     run: impl FnOnce(&dyn Settings) -> Result<T, String> + Send + 'static,
 ) -> Result<T, Problem> {
-    let done = tokio::task::spawn_blocking(move || run(&*settings)).await;
+    let done = spawn_for(0, move || run(&*settings)).await;
     let done = done.unwrap_or_else(|error| Err(error.to_string()));
     done.map_err(|why| Problem::invalid("invalid_input", why))
 }

@@ -23,6 +23,7 @@ use subtend_nodes::{Node, NotOpened, OpenShard};
 use subtend_session::ids::Lsn;
 use subtend_session::place::OnRestart;
 use subtend_supervision::Lease;
+use subtend_tools::memory_threads::spawn_for;
 use tokio::net::TcpListener;
 
 use super::super::client::SOCKET;
@@ -164,7 +165,7 @@ impl CommandShards {
             })?;
             Ok::<_, NotOpened>((parts, journal))
         };
-        let prepared = tokio::task::spawn_blocking(prepare).await;
+        let prepared = spawn_for(0, prepare).await;
         let (parts, journal) = prepared.map_err(|error| NotOpened::Failed(error.to_string()))??;
         // By default, runs resume with the next owner of their shard.
         let open = OpenOptions { on_restart: Some(OnRestart::Resume), ..parts.open.clone() };
@@ -217,7 +218,7 @@ impl OpenShard for CommandShards {
             shards
         };
         Box::pin(async move {
-            tokio::task::spawn_blocking(remember).await.unwrap_or_else(|error| {
+            spawn_for(0, remember).await.unwrap_or_else(|error| {
                 tracing::error!(%error, "the watermarks of shards cannot be written");
                 Vec::new()
             })

@@ -14,6 +14,7 @@ use subtend_session::index::surviving_runs;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
+use subtend_tools::memory_threads::spawn_with_memory;
 use subtend_tools::workspace::Workspace;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
@@ -183,7 +184,7 @@ impl Work<'_> {
             }
             StoreReader::open_existing(&store)
         };
-        let done = tokio::task::spawn_blocking(move || read(open()?.journal())).await;
+        let done = spawn_with_memory(move || read(open()?.journal())).await;
         done.map_err(|error| Fail::Store(error.to_string()))?
     }
 

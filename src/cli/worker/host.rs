@@ -1,7 +1,6 @@
 //! The HTTP client of a worker's host.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -15,8 +14,8 @@ use subtend_host::socket_path::SocketPath;
 use subtend_session::values::{MAX_VALUES, ValueCount};
 use subtend_tools::escape::on_one_line;
 use subtend_tools::http::tls;
+use subtend_tools::memory_budget::{MemoryBudget, ReservedMemory};
 use subtend_tools::threads;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::super::data::StoreLocation;
@@ -33,11 +32,13 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response in bytes; arguments of calls are smaller.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// Maximum bytes of all large responses: a worker has up to 256 slots. A response holds them until its call ends.
-const MAX_HELD_BYTES: usize = 64 << 20;
+/// Maximum MiB of all large responses: a worker has up to 256 slots. A response holds them until its call ends.
+const MAX_HELD_MIB: usize = 64;
 
-/// Bytes of a response above which it is large.
-const SMALL_RESPONSE_BYTES: usize = 64 << 10;
+static RESPONSES: MemoryBudget = MemoryBudget::of_mib(MAX_HELD_MIB);
+
+/// Bytes of a response or of a program's output above which it is large.
+pub(super) const SMALL_BYTES: usize = 64 << 10;
 
 /// Maximum number of JSON values in a response, apart from the arguments of a call.
 const MAX_OTHER_VALUES: usize = 100;
@@ -57,8 +58,6 @@ pub(super) struct RemoteHost {
     token: Option<String>,
     is_unencrypted: bool,
     stuck: AtomicUsize,
-    /// A permit for each byte of the large responses.
-    memory: Arc<Semaphore>,
     #[cfg(unix)]
     _socket: Option<SocketPath>,
 }
@@ -106,7 +105,7 @@ pub(super) struct LeasedCall {
     /// The memory of the call, if it is large.
     #[serde(skip)]
     #[cfg_attr(not(test), expect(dead_code, reason = "it ends with the call"))]
-    pub(super) held: Option<OwnedSemaphorePermit>,
+    pub(super) held: Option<ReservedMemory>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -138,6 +137,12 @@ impl WorkerResult {
             Self::NotStarted => "not started",
         }
     }
+}
+
+#[derive(Serialize)]
+struct Completion<'a> {
+    token: &'a str,
+    result: &'a WorkerResult,
 }
 
 #[derive(Deserialize)]
@@ -179,7 +184,6 @@ impl RemoteHost {
             token: Some(token),
             is_unencrypted: !is_tls && !is_local,
             stuck: AtomicUsize::new(0),
-            memory: Arc::new(Semaphore::new(MAX_HELD_BYTES)),
             #[cfg(unix)]
             _socket: None,
         })
@@ -207,7 +211,6 @@ impl RemoteHost {
             token: None,
             is_unencrypted: false,
             stuck: AtomicUsize::new(0),
-            memory: Arc::new(Semaphore::new(MAX_HELD_BYTES)),
             _socket: Some(socket),
         })
     }
@@ -233,7 +236,7 @@ impl RemoteHost {
 
     pub(super) async fn take(&self, worker: &str, tools: &[&str]) -> Result<Option<LeasedCall>, HostError> {
         let body = json!({ "worker": worker, "tools": tools });
-        match self.post("take", TAKE_WAIT, &body).await? {
+        match self.post("take", TAKE_WAIT, body.to_string()).await? {
             Some((text, held)) => Ok(Some(LeasedCall { held, ..read(&text)? })),
             None => Ok(None),
         }
@@ -246,13 +249,17 @@ impl RemoteHost {
         progress: Option<&str>,
         wait: Duration,
     ) -> Result<RenewedLease, HostError> {
-        let renewed = self.post("renew", wait, &json!({ "token": token, "progress": progress })).await?;
+        let body = json!({ "token": token, "progress": progress });
+        let renewed = self.post("renew", wait, body.to_string()).await?;
         let (text, _held) = renewed.unwrap_or_default();
         read(&text)
     }
 
     pub(super) async fn complete(&self, token: &str, result: &WorkerResult) -> Result<(), HostError> {
-        self.post("complete", Duration::ZERO, &json!({ "token": token, "result": result })).await.map(drop)
+        // Without a tree, which would copy the result.
+        let body = serde_json::to_string(&Completion { token, result });
+        let body = body.map_err(|error| HostError::Refused(error.to_string()))?;
+        self.post("complete", Duration::ZERO, body).await.map(drop)
     }
 
     /// Sends a request, and returns the body of the response with its memory, if it has one.
@@ -263,8 +270,8 @@ impl RemoteHost {
         &self,
         what: &str,
         wait: Duration,
-        body: &Value,
-    ) -> Result<Option<(String, Option<OwnedSemaphorePermit>)>, HostError> {
+        body: String,
+    ) -> Result<Option<(String, Option<ReservedMemory>)>, HostError> {
         let mut url = format!("{}/v1/workers/{what}", self.base);
         if !wait.is_zero() {
             url = format!("{url}?wait=true&timeout={}", wait.as_millis());
@@ -276,9 +283,8 @@ impl RemoteHost {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
-        let request = request.header("content-type", "application/json").body(body.to_string());
-        let memory = (Arc::clone(&self.memory), Instant::now() + wait + EXCHANGE_TIMEOUT);
-        let exchange = threads::run_separately(exchange_once(request, memory));
+        let request = request.header("content-type", "application/json").body(body);
+        let exchange = threads::run_separately(exchange_once(request, Instant::now() + wait + EXCHANGE_TIMEOUT));
         let (status, body) = match timeout(wait + EXCHANGE_TIMEOUT + STUCK_AFTER, exchange).await {
             Ok(Ok(Ok(exchange_once))) => exchange_once,
             Ok(Ok(Err(error))) => return Err(unavailable(error)),
@@ -297,7 +303,7 @@ impl RemoteHost {
                 return Err(HostError::Refused(why));
             }
             ResponseBody::NoMemory => {
-                let why = format!("running calls of {} hold {} MiB of arguments", self.label, MAX_HELD_BYTES >> 20);
+                let why = format!("running calls of {} hold {MAX_HELD_MIB} MiB of arguments", self.label);
                 return Err(HostError::Unavailable(why));
             }
         };
@@ -335,17 +341,14 @@ impl RemoteHost {
 }
 
 enum ResponseBody {
-    Whole(Vec<u8>, Option<OwnedSemaphorePermit>),
+    Whole(Vec<u8>, Option<ReservedMemory>),
     TooLong,
     NoMemory,
 }
 
 /// Sends a request, and returns the status and the body of the response. A large body reserves its memory once, and waits for it until the
 /// request ends.
-async fn exchange_once(
-    request: RequestBuilder,
-    (memory, until): (Arc<Semaphore>, Instant),
-) -> Result<(StatusCode, ResponseBody), reqwest::Error> {
+async fn exchange_once(request: RequestBuilder, until: Instant) -> Result<(StatusCode, ResponseBody), reqwest::Error> {
     let mut response = request.send().await?;
     let status = response.status();
     let known = response.content_length().and_then(|length| usize::try_from(length).ok());
@@ -355,20 +358,19 @@ async fn exchange_once(
         if length > MAX_RESPONSE_BYTES {
             return Ok((status, ResponseBody::TooLong));
         }
-        if length > SMALL_RESPONSE_BYTES && held.is_none() {
+        if length > SMALL_BYTES && held.is_none() {
             let most = known.unwrap_or(MAX_RESPONSE_BYTES).min(MAX_RESPONSE_BYTES);
-            let permits = u32::try_from(most).unwrap_or(u32::MAX);
-            let Ok(Ok(permit)) = timeout_at(until, Arc::clone(&memory).acquire_many_owned(permits)).await else {
+            let Ok(reserved) = timeout_at(until, RESPONSES.reserve(most)).await else {
                 return Ok((status, ResponseBody::NoMemory));
             };
-            held = Some(permit);
+            held = reserved;
             bytes.reserve_exact(most.saturating_sub(bytes.len()));
         }
         bytes.extend_from_slice(&more);
     }
     if let Some(held) = &mut held {
         bytes.shrink_to_fit();
-        drop(held.split(held.num_permits().saturating_sub(bytes.len())));
+        held.shrink(bytes.len());
     }
     Ok((status, ResponseBody::Whole(bytes, held)))
 }
@@ -429,11 +431,24 @@ mod tests {
         while large.len() < 4 {
             large.push(take().await);
         }
-        assert!(host.memory.available_permits() < LARGE);
+        assert!(RESPONSES.reserved() + LARGE > MAX_HELD_MIB << 20);
         assert!(take().await.held.is_none());
         let (last, ()) = tokio::join!(take(), async { drop(large) });
         assert_eq!(last.args.len(), LARGE + 2);
         drop(last);
-        assert_eq!(host.memory.available_permits(), MAX_HELD_BYTES);
+        assert_eq!(RESPONSES.reserved(), 0);
+    }
+
+    /// Attack: arguments whose tree takes far more memory than their text.
+    #[test]
+    fn leased_call_keeps_the_text_of_its_arguments() {
+        let args = r#"{"a":[[[{"b":{}}]],[],null],"c":"d"}"#;
+        let text =
+            format!(r#"{{"call":"c","tool":"t","args":{args},"token":"x","lease_ms":1,"attempt":1,"max_bytes":2}}"#);
+        let call: LeasedCall = read(&text).unwrap();
+        let expected = format!(
+            r#"LeasedCall {{ call: "c", tool: "t", args: {args:?}, token: "x", lease_ms: 1, attempt: 1, max_bytes: 2, held: None }}"#
+        );
+        assert_eq!(format!("{call:?}"), expected);
     }
 }

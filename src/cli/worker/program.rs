@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use subtend_tools::commands::Commands;
 use subtend_tools::guard::Guard;
+use subtend_tools::memory_budget::{MemoryBudget, ReservedMemory};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::host::{LeasedCall, WorkerResult};
+use super::host::{LeasedCall, SMALL_BYTES, WorkerResult};
 
 /// Maximum size in bytes of the kept error output, and of an error message.
 const MAX_ERROR_BYTES: usize = 4_000;
@@ -26,13 +27,28 @@ const FOOTER_BYTES: usize = 80;
 /// Time to wait for a guard to kill a program.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Memory of all large results. It is not that of the arguments, for which calls would wait that hold them.
+static RESULTS: MemoryBudget = MemoryBudget::of_mib(64);
+
+/// Copies of a result while it is sent: its text, and JSON with up to six bytes for each of it.
+const COPIES: usize = 7;
+
 pub(super) struct Program {
     child: Child,
     /// Stdin of the guard; closing it kills the program.
     stdin: Option<ChildStdin>,
-    output: Option<JoinHandle<(Vec<u8>, u64)>>,
+    output: Option<JoinHandle<Output>>,
+    /// The memory of the result, if it is large.
+    held: Option<ReservedMemory>,
     tail: Arc<Mutex<VecDeque<u8>>>,
     shown: String,
+}
+
+#[derive(Default)]
+struct Output {
+    kept: Vec<u8>,
+    total: u64,
+    held: Option<ReservedMemory>,
 }
 
 impl Program {
@@ -61,9 +77,9 @@ impl Program {
         let mut stdin = child.stdin.take();
         if let Some(stdin) = &mut stdin {
             // The error is ignored: a program may end without reading its arguments.
-            drop(stdin.write_all(format!("{}\n", call.args).as_bytes()).await);
+            drop(stdin.write_all(call.args.as_bytes()).await.and(stdin.write_all(b"\n").await));
         }
-        Ok(Self { child, stdin, output, tail, shown: String::new() })
+        Ok(Self { child, stdin, output, held: None, tail, shown: String::new() })
     }
 
     /// Waits for the end of the program.
@@ -72,16 +88,17 @@ impl Program {
     /// No output is lost when the future is dropped.
     pub(super) async fn wait_for_end(&mut self, max_bytes: u64) -> WorkerResult {
         let status = self.child.wait().await;
-        let (bytes, total) = match &mut self.output {
+        let Output { kept, total, held } = match &mut self.output {
             Some(output) => output.await.unwrap_or_default(),
-            None => Default::default(),
+            None => Output::default(),
         };
+        self.held = held;
         match status {
-            Ok(status) if status.success() => result(&bytes, total, max_bytes),
+            Ok(status) if status.success() => result(kept, total, max_bytes),
             Ok(status) => {
                 let code = status.code().map_or_else(|| status.to_string(), |code| format!("exit code {code}"));
                 let text = match self.errors() {
-                    text if text.is_empty() => String::from_utf8_lossy(&bytes).trim().to_owned(),
+                    text if text.is_empty() => String::from_utf8_lossy(&kept).trim().to_owned(),
                     text => text,
                 };
                 let text = text.get(..text.floor_char_boundary(MAX_ERROR_BYTES)).unwrap_or_default();
@@ -121,18 +138,23 @@ fn progress_line(errors: &str) -> &str {
     line.get(..line.floor_char_boundary(MAX_PROGRESS_BYTES)).unwrap_or_default()
 }
 
-/// Reads to the end, keeps the first `most` bytes, and returns them with the total size.
-async fn start_of(mut from: impl AsyncRead + Unpin, most: usize) -> (Vec<u8>, u64) {
-    let (mut kept, mut total, mut buffer) = (Vec::new(), 0_u64, vec![0; 16 << 10]);
+/// Reads to the end, and keeps the first `most` bytes. While large output waits for memory, the program waits for its pipe.
+async fn start_of(mut from: impl AsyncRead + Unpin, most: usize) -> Output {
+    let (mut output, mut buffer) = (Output::default(), vec![0; 16 << 10]);
     while let Ok(read) = from.read(&mut buffer).await {
         if read == 0 {
             break;
         }
-        total = total.saturating_add(read as u64);
-        let kept_now = most.saturating_sub(kept.len()).min(read);
-        kept.extend_from_slice(buffer.get(..kept_now).unwrap_or_default());
+        output.total = output.total.saturating_add(read as u64);
+        let free = most.saturating_sub(output.kept.len());
+        let kept_now = free.min(read);
+        if output.held.is_none() && output.kept.len().saturating_add(kept_now) > SMALL_BYTES {
+            output.held = RESULTS.reserve(most.saturating_mul(COPIES)).await;
+            output.kept.reserve_exact(free);
+        }
+        output.kept.extend_from_slice(buffer.get(..kept_now).unwrap_or_default());
     }
-    (kept, total)
+    output
 }
 
 /// Reads to the end, and keeps the last bytes.
@@ -149,21 +171,25 @@ async fn read_tail(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8
     }
 }
 
-fn result(bytes: &[u8], total: u64, max_bytes: u64) -> WorkerResult {
-    let text = String::from_utf8_lossy(bytes);
+fn result(bytes: Vec<u8>, total: u64, max_bytes: u64) -> WorkerResult {
+    let text = String::from_utf8(bytes);
+    let mut content = text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
     let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-    if total <= max_bytes && text.len() <= most {
-        let text = text.trim_end_matches('\n');
-        let content = if text.is_empty() { "[the program printed nothing]" } else { text }.to_owned();
+    if total <= max_bytes && content.len() <= most {
+        content.truncate(content.trim_end_matches('\n').len());
+        if content.is_empty() {
+            content.push_str("[the program printed nothing]");
+        }
         return WorkerResult::Ok { content, truncated_from: None };
     }
-    let kept = text.get(..text.floor_char_boundary(most.saturating_sub(FOOTER_BYTES))).unwrap_or_default();
-    let content = format!("{kept}\n[truncated: {} of {total} bytes]", kept.len());
+    content.truncate(content.floor_char_boundary(most.saturating_sub(FOOTER_BYTES)));
+    content.push_str(&format!("\n[truncated: {} of {total} bytes]", content.len()));
     WorkerResult::Ok { content, truncated_from: Some(total) }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use serde_json::json;
 
     use super::*;
@@ -221,7 +247,9 @@ mod tests {
     #[test]
     fn d6_long_output_of_a_program_is_truncated_with_a_note() {
         let of = |bytes: &[u8], total, most| {
-            let WorkerResult::Ok { content, truncated_from } = result(bytes, total, most) else { panic!("no result") };
+            let WorkerResult::Ok { content, truncated_from } = result(bytes.to_vec(), total, most) else {
+                panic!("no result")
+            };
             (content, truncated_from)
         };
         assert_eq!(of(b"one\ntwo\n", 8, 100), ("one\ntwo".to_owned(), None));
@@ -229,5 +257,26 @@ mod tests {
         let (content, from) = of(&"ü".repeat(100).into_bytes(), 1_000, 200);
         assert_eq!((content.len() <= 200, from), (true, Some(1_000)));
         assert!(content.ends_with("ü\n[truncated: 120 of 1000 bytes]"), "{content}");
+    }
+
+    /// Attack: each slot of a worker has a program that prints much. The controls: a small output does not wait,
+    /// and a large one only until there is memory.
+    #[tokio::test]
+    async fn large_results_share_the_memory_of_a_worker() {
+        const LARGE: usize = 2 << 20;
+        let print = |size: usize| start_of(std::io::Cursor::new(vec![b'x'; size]), LARGE);
+        let mut large = Vec::new();
+        while large.len() < 4 {
+            large.push(print(LARGE + 1).await);
+        }
+        assert_eq!(RESULTS.reserved(), 4 * COPIES * LARGE);
+        assert!(print(SMALL_BYTES).await.held.is_none());
+        let mut last = std::pin::pin!(print(LARGE + 1));
+        assert!(last.as_mut().now_or_never().is_none());
+        drop(large);
+        let last = last.await;
+        assert_eq!((last.kept.len(), last.kept.capacity(), last.total), (LARGE, LARGE, LARGE as u64 + 1));
+        drop(last);
+        assert_eq!(RESULTS.reserved(), 0);
     }
 }

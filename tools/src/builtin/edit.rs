@@ -38,6 +38,7 @@ impl Builtin for EditTool {
     const ABOUT: &'static str = "Change a part of a text file of the workspace: replaces `old` with `new`. `old` must occur \
         exactly once, unless replace_all is true. Spaces and line breaks count. Read the place before you edit it.";
     const EFFECT: ToolEffect = ToolEffect::SideEffect;
+    const MEASURE: Option<fn(&EditArgs, &str, &Job) -> Result<usize, ToolError>> = Some(measure);
     const ACTIONS: &'static [&'static str] = &[READ, WRITE];
     type Args = EditArgs;
 
@@ -46,23 +47,27 @@ impl Builtin for EditTool {
     }
 
     fn run(args: EditArgs, path: &str, job: &mut Job) -> Result<ToolOutput, ToolError> {
-        if args.old.is_empty() {
-            return Err(ToolError::bad_args("`old` is empty: give the text to replace, or use write for a new file"));
-        }
-        if args.old == args.new {
-            return Err(ToolError::bad_args("`old` and `new` are the same: nothing would change"));
-        }
         let real = job.real(Self::ACTIONS, path)?;
-        let present = replace::present_bytes(job, &real);
-        let memory = replace::memory_of(present, added(present, &args));
-        job.with_contents(memory, |job| edit(&args, path, (&real, present), job))
+        edit(&args, (path, &real), job)
     }
 }
 
-/// Edits the file at `real`, which had `present` bytes when memory was reserved for it.
-fn edit(args: &EditArgs, path: &str, (real, present): (&str, usize), job: &Job) -> Result<ToolOutput, ToolError> {
+/// Checks the arguments, and returns the bytes that the edit takes.
+fn measure(args: &EditArgs, path: &str, job: &Job) -> Result<usize, ToolError> {
+    if args.old.is_empty() {
+        return Err(ToolError::bad_args("`old` is empty: give the text to replace, or use write for a new file"));
+    }
+    if args.old == args.new {
+        return Err(ToolError::bad_args("`old` and `new` are the same: nothing would change"));
+    }
+    let real = job.real(EditTool::ACTIONS, path)?;
+    Ok(memory_of(replace::present_bytes(job, &real), args))
+}
+
+fn edit(args: &EditArgs, (path, real): (&str, &str), job: &Job) -> Result<ToolOutput, ToolError> {
     let text = text(job, path, real)?;
-    if text.len() > present {
+    // It grew since it was measured.
+    if memory_of(text.len(), args) > job.reserved {
         return Err(changed_meanwhile(path));
     }
     let found = text.matches(&args.old).count();
@@ -91,10 +96,11 @@ fn edit(args: &EditArgs, path: &str, (real, present): (&str, usize), job: &Job) 
     Ok(ToolOutput::text(format!("replaced {times} in `{real}`, the first at line {}", line_number(&text, first))))
 }
 
-/// Returns the most bytes that the edit can add to a file with `present` bytes.
-fn added(present: usize, args: &EditArgs) -> usize {
+/// Returns the most bytes that the edit of a file with `present` bytes takes.
+fn memory_of(present: usize, args: &EditArgs) -> usize {
     let most = if args.replace_all { present.checked_div(args.old.len()).unwrap_or(present) } else { 1 };
-    most.saturating_mul(args.new.len()).min(usize::try_from(MAX_FILE).unwrap_or(usize::MAX))
+    let added = most.saturating_mul(args.new.len()).min(usize::try_from(MAX_FILE).unwrap_or(usize::MAX));
+    replace::memory_of(present, added)
 }
 
 fn changed_meanwhile(path: &str) -> ToolError {

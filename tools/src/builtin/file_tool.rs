@@ -14,15 +14,15 @@ use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::entry_memory::EntryMemory;
 use super::ignores::IgnoreBudget;
-use super::process_memory::{FILES, WALKS, run_with_contents};
 use crate::checkpoint::Checkpoints;
-use crate::memory_threads::spawn_with_memory;
+use crate::memory_budget::MemoryBudget;
+use crate::memory_threads::spawn_for;
 use crate::path::resource;
 use crate::schema;
 use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
@@ -33,6 +33,11 @@ pub(crate) const WRITE: &str = "fs.write";
 /// Maximum number of concurrent calls of a tool that walks directories, in one registry.
 pub(super) const MAX_WALKS: usize = 3;
 
+/// Memory of directory walks: entries, lines, patterns and results. Those of one registry, and a search of another one.
+pub(super) static WALKS: MemoryBudget = MemoryBudget::of_mib(384);
+/// Memory of the contents of files that calls replace. Walks take none of it, so that writes do not wait for them.
+pub(super) static FILES: MemoryBudget = MemoryBudget::of_mib(80);
+
 pub(crate) trait Builtin: Send + Sync + 'static {
     const NAME: &'static str;
     /// The description for models.
@@ -42,6 +47,8 @@ pub(crate) trait Builtin: Send + Sync + 'static {
     const MAX_CONCURRENT: usize = Semaphore::MAX_PERMITS;
     /// Maximum bytes that a call takes to walk directories.
     const WALK_BYTES: usize = 0;
+    /// Measures the contents of files that a call takes. May block. `None` if it takes little. `path` is as for `run`.
+    const MEASURE: Option<fn(&Self::Args, &str, &Job) -> Result<usize, ToolError>> = None;
     /// The actions that each call performs on its path.
     const ACTIONS: &'static [&'static str];
     type Args: DeserializeOwned + JsonSchema + Send + 'static;
@@ -64,6 +71,8 @@ pub(crate) struct Job {
     pub(crate) max_bytes: u64,
     pub(crate) progress: Progress,
     pub(super) checkpoints: Option<Checkpoints>,
+    /// Bytes that are reserved for contents of files.
+    pub(super) reserved: usize,
     cancel: CancellationToken,
     authority: Arc<Authority>,
     other_names: OtherNames,
@@ -77,18 +86,6 @@ impl Job {
     /// Fails once the call is cancelled or its future is dropped.
     pub(crate) fn check_cancelled(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() { Err(ToolError::cancelled()) } else { Ok(()) }
-    }
-
-    /// Runs `work` when the process has memory for `bytes` of contents. A call may do so only once, because calls must not wait
-    /// for each other.
-    pub(super) fn with_contents<T: Send>(
-        &mut self,
-        bytes: usize,
-        work: impl FnOnce(&Self) -> Result<T, ToolError> + Send,
-    ) -> Result<T, ToolError> {
-        let _reserved = Handle::current().block_on(FILES.reserve(bytes, &self.cancel))?;
-        let job = self;
-        run_with_contents(bytes, move || work(job))
     }
 
     /// Returns whether the call may access a file that it found. Refuses denied files, and files that need an approval unless the call had one.
@@ -180,9 +177,9 @@ impl<B: Builtin> Tool for FileTool<B> {
         let permits = Arc::clone(&self.permits);
         async move {
             let granted = accesses::<B>(Some(&call.args)).iter().map(|access| call.authority.verdict(access)).min();
-            let args: B::Args = serde_json::from_value(call.args)
+            let mut args: B::Args = serde_json::from_value(call.args)
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {} do not fit: {error}", B::NAME)))?;
-            let path = resource(B::path(&args))?;
+            let mut path = resource(B::path(&args))?;
             // A drop of the future does not stop the blocking thread. The drop of this guard cancels it.
             let cancel = call.cancel.child_token();
             let _stop = cancel.clone().drop_guard();
@@ -192,6 +189,7 @@ impl<B: Builtin> Tool for FileTool<B> {
                 max_bytes: call.max_bytes,
                 progress: call.progress,
                 checkpoints: call.checkpoints,
+                reserved: 0,
                 other_names: OtherNames::new(&call.authority, cancel.clone()),
                 cancel,
                 ignores: IgnoreBudget::new(),
@@ -199,33 +197,45 @@ impl<B: Builtin> Tool for FileTool<B> {
                 authority: call.authority,
                 granted: granted.unwrap_or(Verdict::Allow),
             };
-            let permit = tokio::select! {
-                biased;
-                () = call.cancel.cancelled() => return Err(ToolError::cancelled()),
-                permit = permits.acquire_owned() => permit,
-            };
-            // After the permit of the registry, so that one workspace does not reserve the memory of all.
-            let reserved = WALKS.reserve(B::WALK_BYTES, &call.cancel).await?;
+            // First the permit of the registry, so that one workspace does not reserve the memory of all.
+            let free = async { (permits.acquire_owned().await, WALKS.reserve(B::WALK_BYTES).await) };
+            let held = call.cancel.run_until_cancelled(free).await.ok_or_else(ToolError::cancelled)?;
             if let Some(done) = B::run_at_once(&args, &path, &job) {
                 // Many such calls in a row must not keep the runtime from its connections.
                 tokio::task::yield_now().await;
                 return done;
             }
+            let mut contents = None;
+            if let Some(measure) = B::MEASURE {
+                // A call that waits for memory occupies no thread.
+                let measured = spawn_for(0, move || {
+                    job.reserved = measure(&args, &path, &job)?;
+                    Ok((args, path, job))
+                });
+                (args, path, job) = end(measured).await?;
+                let free = FILES.reserve(job.reserved);
+                contents = call.cancel.run_until_cancelled(free).await.ok_or_else(ToolError::cancelled)?;
+            }
+            let bytes = B::WALK_BYTES.max(job.reserved);
             let work = move || {
-                let _held = (permit, reserved);
+                let _held = (held, contents);
                 job.check_cancelled()?;
                 B::run(args, &path, &mut job)
             };
-            let work = if B::WALK_BYTES > 0 { spawn_with_memory(work) } else { tokio::task::spawn_blocking(work) };
-            match work.await {
-                Ok(result) => result,
-                Err(failed) => match failed.try_into_panic() {
-                    // The caller of the registry catches panics of tools.
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => Err(ToolError::cancelled()),
-                },
-            }
+            end(spawn_for(bytes, work)).await
         }
         .boxed()
+    }
+}
+
+/// Waits for the end of `work`.
+async fn end<T>(work: JoinHandle<Result<T, ToolError>>) -> Result<T, ToolError> {
+    match work.await {
+        Ok(result) => result,
+        Err(failed) => match failed.try_into_panic() {
+            // The caller of the registry catches panics of tools.
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(ToolError::cancelled()),
+        },
     }
 }

@@ -23,6 +23,7 @@ impl Builtin for WriteTool {
     const ABOUT: &'static str = "Write a whole file of the workspace: creates it, or replaces its content. Read a file before \
         you replace it; to change a part, use edit.";
     const EFFECT: ToolEffect = ToolEffect::SideEffect;
+    const MEASURE: Option<fn(&WriteArgs, &str, &Job) -> Result<usize, ToolError>> = Some(measure);
     const ACTIONS: &'static [&'static str] = &[WRITE];
     type Args = WriteArgs;
 
@@ -31,16 +32,20 @@ impl Builtin for WriteTool {
     }
 
     fn run(args: WriteArgs, path: &str, job: &mut Job) -> Result<ToolOutput, ToolError> {
-        if args.path.ends_with('/') {
-            return Err(ToolError::bad_args(format!("`{}` ends with `/`: name a file, not a directory", args.path)));
-        }
         let target = WriteTarget::find(job, Self::ACTIONS, path)?;
-        let present = replace::present_bytes(job, &target.real);
-        let memory = replace::memory_of(present, args.content.len());
-        job.with_contents(memory, |job| target.replace(job, path, (args.content.as_bytes(), None)))?;
+        target.replace(job, path, (args.content.as_bytes(), None))?;
         let done = if target.present.is_some() { "replaced" } else { "created" };
         let bytes = count(len(args.content.len()), "byte", "bytes");
         let lines = count(len(args.content.lines().count()), "line", "lines");
         Ok(ToolOutput::text(format!("{done} `{}`: {bytes}, {lines}", target.real)))
     }
+}
+
+/// Checks the arguments, and returns the bytes that the write takes.
+fn measure(args: &WriteArgs, path: &str, job: &Job) -> Result<usize, ToolError> {
+    if args.path.ends_with('/') {
+        return Err(ToolError::bad_args(format!("`{}` ends with `/`: name a file, not a directory", args.path)));
+    }
+    let target = WriteTarget::find(job, WriteTool::ACTIONS, path)?;
+    Ok(replace::memory_of(replace::present_bytes(job, &target.real), args.content.len()))
 }

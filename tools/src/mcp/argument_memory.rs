@@ -3,12 +3,13 @@
 
 use serde_json::Value;
 use subtend_session::values::parse_recorded;
-use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use crate::builtin::process_memory::ARGUMENTS;
+use crate::memory_budget::{MemoryBudget, ReservedMemory};
 use crate::tool::ToolError;
 
+/// Memory of the large arguments of all running calls.
+static ARGUMENTS: MemoryBudget = MemoryBudget::of_mib(128);
 /// Bytes of arguments up to which a call waits for no others.
 const SMALL: usize = 1 << 20;
 /// The trees of a call: that of the library, and its copy while the call is posted.
@@ -30,20 +31,18 @@ impl QueuedArguments {
         if bytes <= SMALL { Self::Small(args) } else { Self::Large { text: args.to_string(), bytes } }
     }
 
-    /// Waits until there is memory for the arguments, which is free again when the permit is dropped.
+    /// Waits until there is memory for the arguments.
     ///
     /// # Errors
     /// If the call is cancelled meanwhile.
-    pub(super) async fn parse(
-        self,
-        cancel: &CancellationToken,
-    ) -> Result<(Value, Option<SemaphorePermit<'static>>), ToolError> {
+    pub(super) async fn parse(self, cancel: &CancellationToken) -> Result<(Value, Option<ReservedMemory>), ToolError> {
         match self {
             Self::Small(args) => Ok((args, None)),
             Self::Large { text, bytes } => {
-                let permit = ARGUMENTS.reserve(bytes, cancel).await?;
+                let free = ARGUMENTS.reserve(bytes);
+                let reserved = cancel.run_until_cancelled(free).await.ok_or_else(ToolError::cancelled)?;
                 let args = parse_recorded(&text).map_err(|error| ToolError::bad_args(error.to_string()))?;
-                Ok((args, permit))
+                Ok((args, reserved))
             }
         }
     }

@@ -141,6 +141,8 @@ pub(crate) static SEARCHES: tokio::sync::Semaphore = tokio::sync::Semaphore::con
 fn search_permit(cancel: &CancellationToken) -> Result<tokio::sync::SemaphorePermit<'static>, String> {
     use std::task::{Context, Poll, Wake, Waker};
 
+    use tokio::task::unconstrained;
+
     struct WaitingThread(std::thread::Thread);
     impl Wake for WaitingThread {
         fn wake(self: std::sync::Arc<Self>) {
@@ -149,7 +151,8 @@ fn search_permit(cancel: &CancellationToken) -> Result<tokio::sync::SemaphorePer
     }
 
     let waker = Waker::from(std::sync::Arc::new(WaitingThread(std::thread::current())));
-    let mut waiting = std::pin::pin!(cancel.run_until_cancelled(SEARCHES.acquire()));
+    // Without the budget of a task of the runtime, which would be renewed only after the wait.
+    let mut waiting = std::pin::pin!(unconstrained(cancel.run_until_cancelled(SEARCHES.acquire())));
     loop {
         match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(Some(Ok(permit))) => return Ok(permit),

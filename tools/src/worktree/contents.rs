@@ -26,6 +26,8 @@ impl ContentsTurn {
     /// Waits for the turn, if a content of this size needs it. Blocks.
     pub(super) fn take_for(&mut self, bytes: u64) {
         if self.0.is_none() && bytes > MAX_SMALL {
+            #[cfg(test)]
+            WATCH.with_borrow_mut(|watch| watch(true));
             self.0 = Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
@@ -33,6 +35,8 @@ impl ContentsTurn {
     /// Gives the turn up. Call it while no large content is in memory.
     pub(super) fn release(&mut self) {
         self.0 = None;
+        #[cfg(test)]
+        WATCH.with_borrow_mut(|watch| watch(false));
     }
 
     /// Reads the entry at `path` without following links.
@@ -66,6 +70,12 @@ impl Worktrees {
         }
         self.git.run(at, args)
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Called before this thread waits for the turn (true), and when it has given it up (false).
+    pub(super) static WATCH: std::cell::RefCell<Box<dyn FnMut(bool)>> = std::cell::RefCell::new(Box::new(|_| {}));
 }
 
 #[cfg(test)]

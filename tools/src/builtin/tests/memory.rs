@@ -3,8 +3,7 @@ use std::sync::{Arc, Barrier};
 use serde_json::json;
 
 use super::ToolFixture;
-use crate::builtin::file_tool::Builtin as _;
-use crate::builtin::process_memory::{FILES, WALKS};
+use crate::builtin::file_tool::{Builtin as _, FILES, WALKS};
 use crate::builtin::search::SearchTool;
 use crate::tool::{Progress, ToolError};
 #[cfg(target_os = "linux")]
@@ -48,7 +47,7 @@ async fn write_waits_for_the_memory_of_others() {
         let fixture = ToolFixture::new(&[("a", &text)]);
         let (path, cancel) = (fixture.at("a"), fixture.cancel.clone());
         let is_unchanged = || std::fs::read_to_string(&path).unwrap() == text;
-        let others = FILES.reserve(held, &cancel).await.unwrap();
+        let others = FILES.reserve(held).await;
         let call = tokio::spawn(async move { (fixture.call(tool, args).await, fixture) });
         if waits {
             // Long enough for a call that does not wait.
@@ -68,8 +67,8 @@ async fn write_waits_for_the_memory_of_others() {
 #[tokio::test]
 async fn edit_of_a_file_that_grew_meanwhile_is_refused() {
     let fixture = ToolFixture::new(&[("a", "old")]);
-    let (path, cancel) = (fixture.at("a"), fixture.cancel.clone());
-    let all = FILES.reserve(usize::MAX, &cancel).await.unwrap();
+    let path = fixture.at("a");
+    let all = FILES.reserve(usize::MAX).await;
     let args = json!({"path": "a", "old": "old", "new": "new"});
     let call = tokio::spawn(async move { (fixture.error("edit", args).await, fixture) });
     // Long enough for a call that does not wait.
@@ -81,6 +80,32 @@ async fn edit_of_a_file_that_grew_meanwhile_is_refused() {
     let ((_, message), fixture) = call.await.unwrap();
     assert_eq!(message, "`a` was just changed by another program: read it again, then edit");
     assert_eq!(fixture.content("a"), "old and more");
+}
+
+/// Attack: a command that uses up the threads of the system. The control: the pool of the runtime gets none.
+#[cfg(target_os = "linux")]
+#[test]
+fn file_tools_run_although_the_system_refuses_threads() {
+    // More than the addresses of a process.
+    let runtime = tokio::runtime::Builder::new_current_thread().thread_stack_size(1 << 60).build().unwrap();
+    runtime.block_on(async {
+        assert!(std::panic::catch_unwind(|| drop(tokio::task::spawn_blocking(|| ()))).is_err());
+        let fixture = ToolFixture::new(&[("a", "old"), ("large", &"x\n".repeat(16 << 10))]);
+        assert_eq!(
+            [
+                fixture.text("write", json!({"path": "b", "content": "new"})).await,
+                fixture.text("edit", json!({"path": "a", "old": "old", "new": "new"})).await,
+                fixture.text("read", json!({"path": "large", "lines": 1})).await,
+                fixture.text("search", json!({"pattern": "new", "files": true})).await,
+            ],
+            [
+                "created `b`: 3 bytes, 1 line",
+                "replaced 1 occurrence in `a`, the first at line 1",
+                "     1\tx\n[lines 1-1 of 16384, 32768 bytes; continue with from_line=2]",
+                "a  1 matching line\nb  1 matching line\n[2 matching lines in 2 files of 3 files]",
+            ]
+        );
+    });
 }
 
 /// Each search of a workspace for other names takes a thread, memory and descriptors of the host. A waiting call can be cancelled.

@@ -15,6 +15,7 @@ use super::step_up::is_plain;
 use super::{Login, LoginKey, LoginParties, LoginStore, login_address, tokens};
 use crate::http::InternalHost;
 use crate::mcp::config::ServerConfig;
+use crate::memory_threads::spawn_for;
 use crate::secrets::Secrets;
 
 /// Maximum number of redacted secrets, current and earlier.
@@ -242,7 +243,7 @@ impl CredentialStore for ConnectionLogin {
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
         let Some(store) = self.login.0.store.clone() else { return Ok(None) };
         let key = self.login.0.key.clone();
-        let locked = tokio::task::spawn_blocking(move || store.lock(&key)).await;
+        let locked = spawn_for(0, move || store.lock(&key)).await;
         let locked = locked.map_err(|error| error.to_string()).and_then(|locked| locked);
         locked.map(|guard| Some(CredentialRefreshGuard::new(guard))).map_err(AuthError::CredentialStoreError)
     }

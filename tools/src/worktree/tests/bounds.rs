@@ -1,12 +1,13 @@
 //! Files in such numbers, or with such names, that they must not be taken.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use super::*;
 use crate::worktree::changes::MAX_FILES;
-use crate::worktree::contents::ContentsTurn;
+use crate::worktree::contents::{ContentsTurn, WATCH};
 use crate::worktree::git::split_paths;
 
 /// Git adds the files after each run, and its work grows with their number. The control: as many ignored files.
@@ -81,17 +82,44 @@ fn x14_large_files_are_merged_one_at_a_time() {
         (&scene.worktrees, |worktrees| assert_eq!(worktrees.recover(id(SESSION)).unwrap().unwrap().files, ["b.txt"])),
     ];
     for (worktrees, work) in work {
-        let (end, ended) = mpsc::channel();
-        let worktrees = worktrees.clone();
+        let (send, events) = mpsc::channel();
+        let (worktrees, waiting, is_released) = (worktrees.clone(), send.clone(), Arc::new(AtomicBool::new(false)));
+        let released = Arc::clone(&is_released);
         let thread = std::thread::spawn(move || {
+            WATCH.set(Box::new(move |_| waiting.send("waits").unwrap()));
             work(&worktrees);
-            end.send(()).unwrap();
+            send.send(if released.load(Ordering::Relaxed) { "ended" } else { "ended too early" }).unwrap();
         });
-        assert_eq!(ended.recv_timeout(Duration::from_secs(1)), Err(mpsc::RecvTimeoutError::Timeout));
+        assert_eq!(events.recv().unwrap(), "waits");
+        is_released.store(true, Ordering::Relaxed);
         held = ContentsTurn::default();
         thread.join().unwrap();
+        assert_eq!(events.try_iter().last(), Some("ended"));
         held.take_for(u64::MAX);
     }
+}
+
+/// Git may take minutes for a merge by lines. What is written before git starts is merged. The control: what is written after it has ended.
+#[test]
+fn x14_merge_by_lines_gives_up_the_turn() {
+    let scene = Repository::new();
+    let large = "b\n".repeat(1 << 20);
+    scene.file("b.txt", &large);
+    scene.commit();
+    put(&scene.open().join("b.txt"), &format!("theirs\n{large}"));
+    scene.file("b.txt", &format!("{large}ours\n"));
+    let entry = scene.worktrees.entry(id(SESSION)).unwrap().unwrap();
+    let theirs = scene.worktrees.copy_dir(&entry).join("start/theirs");
+    let (send, events) = mpsc::channel();
+    WATCH.set(Box::new(move |is_wanted| {
+        if let Ok(mut file) = fs::OpenOptions::new().write(true).open(&theirs) {
+            file.write_all(if is_wanted { b"after!" } else { b"before" }).unwrap();
+            send.send(is_wanted).unwrap();
+        }
+    }));
+    assert_eq!(scene.merge().unwrap().files, ["b.txt"]);
+    assert!(scene.read("b.txt") == format!("before\n{large}ours\n"), "{}", &scene.read("b.txt")[..20]);
+    assert_eq!(events.try_iter().collect::<Vec<_>>(), [false, true]);
 }
 
 /// A large content keeps the turn while the file is merged. The control: small contents.
