@@ -11,6 +11,7 @@ use subtend_host::auth::{Guard, TokenFile};
 use subtend_host::host_bug::InjectedBug;
 use subtend_host::listen::{self, Bounds};
 use subtend_host::{Host, HostOptions};
+use subtend_journal::Journal;
 use subtend_journal::owner_only::create_dir_all;
 use subtend_session::index::Inflight;
 use subtend_session::state::Phase;
@@ -19,6 +20,7 @@ use tokio::net::TcpListener;
 use super::client::SOCKET;
 use super::data::{StoreLocation, quote_path};
 use super::fail::{Code, Fail};
+use super::paint::on_one_line;
 use super::work::slash::HostedCommands;
 use super::work::{self, HostContext, WorkArgs};
 use crate::cli::json;
@@ -93,6 +95,8 @@ struct ReadyLine {
     address: Option<SocketAddr>,
     socket: Option<PathBuf>,
     login: Option<String>,
+    /// Names and scopes of the valid tokens: a directory of others may bring tokens with it.
+    tokens: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
@@ -157,12 +161,9 @@ async fn run_host(args: &Args, runtime: Runtime, hosting: HostContext<'_>) -> Re
     let ends = host.ends().clone();
     let mut servers = tokio::task::JoinSet::new();
     let mut guard = None;
+    let tokens = TokenFile::at(args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS)));
     if let Some((listener, address)) = listener {
-        let guards = Guard::new(
-            address,
-            args.allow_host.iter().cloned(),
-            TokenFile::at(args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS))),
-        );
+        let guards = Guard::new(address, args.allow_host.iter().cloned(), tokens.clone());
         servers.spawn(listen::tcp(listener, guards.protect(host.router()), Bounds::default(), ends.clone()));
         guard = Some((address, guards));
     }
@@ -186,15 +187,17 @@ async fn run_host(args: &Args, runtime: Runtime, hosting: HostContext<'_>) -> Re
     };
     #[cfg(not(unix))]
     let socket = None;
-    let done = match announce(args, socket.as_deref(), guard.as_ref(), args.nodes.tokens.as_deref()) {
+    let done = match announce(args, socket.as_deref(), guard.as_ref(), &tokens) {
         Ok(()) => tokio::select! {
             () = hosting.stop.requested() => Ok(Code::Done),
             () = idle(&host), if args.until_idle => Ok(Code::Done),
+            why = journal_failure(host.runtime().journal()) => Err(why),
             Some(ended) = servers.join_next() => Err(early_end_error(ended)),
         },
         Err(error) => Err(error),
     };
     hosting.screen.note("the host is shutting down: running calls have 5 s to finish");
+    work::setup::report_full_disk(host.runtime());
     ends.cancel();
     while servers.join_next().await.is_some() {}
     drop(guard);
@@ -230,6 +233,14 @@ async fn idle(host: &Host) {
         let is_busy = rows.is_ok_and(|rows| rows.iter().any(|(_, row)| is_busy(row)));
         quiet = if is_busy || host.is_followed() { 0 } else { quiet.saturating_add(1) };
     }
+}
+
+/// Waits until the journal fails. No run can continue or end then, so the host ends, and the next one recovers them.
+async fn journal_failure(journal: &Journal) -> Fail {
+    let poisoned = journal.on_poison().await;
+    Fail::Store(format!(
+        "the host ends because its journal has failed: {poisoned}. The next command opens the store again and recovers its runs"
+    ))
 }
 
 /// Returns whether a run continues without an input; a held run does not.
@@ -297,7 +308,7 @@ fn announce(
     args: &Args,
     socket: Option<&Path>,
     guard: Option<&(SocketAddr, Guard)>,
-    tokens: Option<&Path>,
+    tokens: &TokenFile,
 ) -> Result<(), Fail> {
     let login = |(address, guard): &(SocketAddr, Guard)| {
         let link =
@@ -305,6 +316,8 @@ fn announce(
         Ok::<_, Fail>((*address, link))
     };
     let tcp = guard.map(login).transpose()?;
+    let valid = if guard.is_some() { tokens.list()? } else { Vec::new() };
+    let names: Vec<_> = valid.iter().map(|token| format!("{} ({})", on_one_line(&token.name), token.scope)).collect();
     if args.work.json {
         let (address, login) = tcp.unzip();
         let serving = ReadyLine {
@@ -313,6 +326,7 @@ fn announce(
             address,
             socket: socket.map(Path::to_owned),
             login,
+            tokens: names,
         };
         let mut out = std::io::stdout().lock();
         json::write_line(&mut out, &serving)?;
@@ -325,11 +339,15 @@ fn announce(
             writeln!(err, "other machines can reach it: each request needs a token or a login")?;
         }
         writeln!(err, "  login, once and within 5 minutes: {login} (`subtend token login` makes another)")?;
-        let of = match tokens {
+        let of = match &args.nodes.tokens {
             Some(file) => format!(" --tokens {}", quote_path(&file.to_string_lossy())),
             None => args.work.store.options_for_shell(),
         };
-        writeln!(err, "  tokens: subtend token{of} create NAME")?;
+        if names.is_empty() {
+            writeln!(err, "  tokens: subtend token{of} create NAME")?;
+        } else {
+            writeln!(err, "  tokens: {} (subtend token{of} revoke NAME)", names.join(", "))?;
+        }
     }
     if let Some(socket) = socket {
         writeln!(err, "  socket: {}", socket.display())?;

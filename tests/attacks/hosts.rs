@@ -1,7 +1,7 @@
 //! The host of a store: other users of the machine, other directories, and approvals from another terminal.
 
 use super::scene::*;
-use crate::cli::call::{CommandOutput, RunningCommand, User};
+use crate::cli::call::{CommandOutput, RunningCommand, Stdio, User};
 
 /// Starts the command without the variable that trusts each workspace.
 fn start(user: &User, workspace: &Path, args: &[&str]) -> RunningCommand {
@@ -178,5 +178,38 @@ fn approval_from_another_terminal_shows_the_whole_command() {
         run.done();
         assert!(!user.workspace().join("spoiled").exists());
         stop(host);
+    }
+}
+
+/// A command or an input can fill the disk. A host that stayed could neither continue nor end its runs, and no other process could recover them
+/// either. The control: with room, the same host stays until it is stopped.
+#[test]
+fn host_ends_when_its_journal_fails() {
+    const LIMITED: &str = "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\"";
+    for is_limited in [true, false] {
+        let user = User::new();
+        let model = user
+            .script(&json!({"rules": [{"agent": "*", "steps": [{"text": "{prompt}", "repeat": true}]}]}).to_string());
+        user.succeeds(&["run", "--quiet", "--model", &model, "hi"]);
+        let blocks = std::fs::metadata(user.data().join("redb/journal.redb")).expect("a store").len() / 512;
+        let blocks = if is_limited { blocks.to_string() } else { "unlimited".to_owned() };
+        let whole = user.command(&["serve", "--json", "--listen", "none", "--model", &model]);
+        let mut command = Command::new("sh");
+        command.args(["-c", LIMITED, &blocks]).arg(whole.get_program()).args(whole.get_args());
+        command.envs(whole.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(user.workspace());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let host = RunningCommand::start(command, "");
+        host.line().expect("the first line of the host");
+        let text = "a text that is longer than a row ".repeat(1_000);
+        let failed = (0..64).map(|_| user.call(&["run", "--quiet", &text])).find(|run| run.code != Some(0));
+        assert_eq!(failed.is_some(), is_limited, "{failed:?}");
+        if !is_limited {
+            stop(host);
+            continue;
+        }
+        let ended = host.done();
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        assert!(ended.err.contains("the host ends because its journal has failed: "), "{ended:?}");
+        user.succeeds(&["recover"]);
     }
 }

@@ -90,6 +90,9 @@ async fn stream(path: &Path) -> Result<Option<tokio::net::UnixStream>, Fail> {
             "its directory cannot be used: it is a link or belongs to another user: remove it",
         ));
     }
+    if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+        return Err(unreachable_at(path, "it is a link, and could lead to the host of another store: remove it"));
+    }
     let stream = match subtend_host::socket_path::connect(path).await {
         Ok(stream) => stream,
         // A killed host leaves its socket behind. A host that shuts down resets connections that it has not accepted.

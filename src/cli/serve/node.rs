@@ -103,9 +103,8 @@ async fn run_node(
     stop: &mut StopSignal,
 ) -> Result<Code, Fail> {
     let gateway = Gateway::new(node.clone());
-    let tokens = args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS));
-    let file = TokenFile::at(&tokens);
-    let guard = Guard::of_node(address, args.allow_host.iter().cloned(), file, Some(node.key().clone()));
+    let tokens = TokenFile::at(args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS)));
+    let guard = Guard::of_node(address, args.allow_host.iter().cloned(), tokens.clone(), Some(node.key().clone()));
     let ends = node.left().clone();
     let mut servers = tokio::task::JoinSet::new();
     servers.spawn(listen::tcp(listener, guard.protect(gateway.router()), Bounds::default(), ends.clone()));
@@ -130,7 +129,7 @@ async fn run_node(
     };
     #[cfg(not(unix))]
     let socket: Option<PathBuf> = None;
-    announce(args, socket.as_deref(), Some(&(address, guard)), Some(&tokens))?;
+    announce(args, socket.as_deref(), Some(&(address, guard)), &tokens)?;
     let stop_requested: std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(async {
         stop.requested().await;
         screen.note("the node is shutting down: its shards go to other nodes");

@@ -8,6 +8,10 @@ use crate::commands::CommandLimits;
 /// Seconds between the soft and the hard limit of CPU time.
 const CPU_GRACE: u64 = 5;
 
+/// Maximum number of signals that are queued for the user, and of timers of its processes, at which a command can add one.
+#[cfg(target_os = "linux")]
+const QUEUED_SIGNALS: u64 = 4_096;
+
 /// Reads the limits from the environment. Returns `None` if no runtime started the guard.
 pub(super) fn from_environment() -> Result<Option<CommandLimits>, String> {
     let Some(text) = std::env::var_os(LIMITS) else { return Ok(None) };
@@ -26,6 +30,9 @@ pub(super) fn apply(limits: &CommandLimits, sandboxed: bool) -> Result<Counted, 
     lower("memory", Resource::Data, memory_bytes, memory_bytes)?;
     lower("file size", Resource::Fsize, file_bytes, file_bytes)?;
     lower("open files", Resource::Nofile, open_files, open_files)?;
+    // All processes of a user share a count of queued signals, and this limit applies to those that add to it.
+    #[cfg(target_os = "linux")]
+    lower("queued signals", Resource::Sigpending, QUEUED_SIGNALS, QUEUED_SIGNALS)?;
     if !sandboxed {
         lower("CPU time", Resource::Cpu, cpu_seconds, cpu_seconds.saturating_add(CPU_GRACE))?;
     }
