@@ -52,35 +52,19 @@ const OTHERS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Returns whether the product code of a file parses JSON by serde_json.
-fn parses_directly(text: &str) -> bool {
-    let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let of_crate = ["from_str", "from_slice", "from_reader"].map(|name| format!("serde_json::{name}"));
-    product.contains("serde_json::Deserializer") || of_crate.iter().any(|call| product.contains(call))
+/// Returns whether code parses JSON by serde_json.
+fn parses_directly(code: &str) -> bool {
+    ["Deserializer", "from_str", "from_slice", "from_reader"]
+        .iter()
+        .any(|of| code.contains(&format!("serde_json::{of}")))
 }
 
 #[test]
 fn recorded_json_is_parsed_within_bounds() {
-    let others: Vec<&str> = OTHERS.iter().flat_map(|(_, files)| *files).copied().collect();
     let is_product = |path: &str| {
         let tools = ["sim/", "drill/", "fuzz/", "invariants/", "benches/", "examples/"];
-        path.contains("src/") && !path.contains("tests") && !tools.iter().any(|folder| path.starts_with(folder))
+        path.contains("src/") && !tools.iter().any(|folder| path.starts_with(folder))
     };
-    let files = source::files();
-    let mut found: Vec<&str> = files
-        .iter()
-        .filter(|(path, text)| is_product(path) && parses_directly(text))
-        .map(|(path, _)| &**path)
-        .collect();
-    found.sort_unstable();
-    let unknown: Vec<&&str> = found.iter().filter(|path| !others.contains(path)).collect();
-    assert_eq!(
-        unknown,
-        Vec::<&&str>::new(),
-        "use `values::parse_foreign`, or list the file with what bounds its texts"
-    );
-    let gone: Vec<&&str> = others.iter().filter(|path| !found.contains(path)).collect();
-    assert_eq!(gone, Vec::<&&str>::new(), "remove files from the list that parse no JSON");
-    assert!(parses_directly("serde_json::from_str::<Value>(args)"));
-    assert!(!parses_directly("parse_recorded(args)\n#[cfg(test)]\nmod tests {\n    serde_json::from_str(args)"));
+    let rule = "use `values::parse_foreign`, or list the file with what bounds its texts";
+    source::check_others(&OTHERS, is_product, parses_directly, rule);
 }

@@ -58,6 +58,27 @@ pub(crate) fn files() -> Vec<(String, String)> {
     found
 }
 
+/// Returns the code of a file without its tests, comments and spaces.
+pub(crate) fn product_code(text: &str) -> String {
+    let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = product.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.flat_map(str::split_whitespace).collect()
+}
+
+/// Checks that of the product code, which `is_product` tells by its path, only the files of `others` do something, and all of them.
+/// `others` has them in groups with a reason. `rule` says what to do.
+pub(crate) fn check_others(
+    others: &[(&str, &[&str])],
+    is_product: impl Fn(&str) -> bool,
+    does: impl Fn(&str) -> bool,
+    rule: &str,
+) {
+    let product = files().into_iter().filter(|(path, _)| is_product(path) && !path.contains("tests"));
+    let found: BTreeSet<String> = product.filter(|(_, text)| does(&product_code(text))).map(|(path, _)| path).collect();
+    let expected = others.iter().flat_map(|(_, files)| *files).map(|&path| path.to_owned()).collect();
+    assert_eq!(found, expected, "{rule}");
+}
+
 pub(crate) fn tests() -> BTreeSet<(String, String)> {
     let of = |(path, text): (String, String)| tests_in(&text).into_iter().map(move |name| (path.clone(), name));
     files().into_iter().flat_map(of).collect()
@@ -122,6 +143,13 @@ fn function_without_a_test_attribute_is_not_a_test() {
     ];
     let expected: BTreeSet<String> = ["runs", "waits", "on_an_engine"].map(str::to_owned).into();
     assert_eq!(tests_in(&lines.join("\n")), expected);
+}
+
+#[test]
+fn product_code_has_no_tests_comments_and_spaces() {
+    let text =
+        "let all = self.journal\n    .records(id)?;\n// journal.records(id)\n#[cfg(test)]\nmod tests {\n    all()";
+    assert_eq!(product_code(text), "letall=self.journal.records(id)?;");
 }
 
 #[test]
