@@ -157,6 +157,54 @@ async fn tools_of_a_sender_are_read_once() {
     assert!(once >= 5 << 20 && often <= 1 << 20, "{once} bytes, then {often}");
 }
 
+/// A message to one of many relatives reads few heads. The control: an unknown id, for whose error all are read.
+#[tokio::test(start_paused = true)]
+async fn message_reads_few_heads_of_a_large_tree() {
+    const CHILDREN: usize = 40;
+    let seen: Arc<Mutex<(Vec<u64>, Option<SessionId>)>> = Arc::default();
+    let (faulty, faults) = Faulty::new(Box::new(Memory::new()));
+    let (journal, of_model) = (on(Box::new(faulty)), Arc::clone(&seen));
+    let of_tree = journal.clone();
+    let answering = model(move |request| {
+        let tell = |to: &str| calls([("message", json!({"to": to, "text": "hello"}))]);
+        let mut seen = of_model.lock().unwrap();
+        let answer = match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls((0..CHILDREN).map(|at| task(&format!("idle {at}"), false))),
+            ("go", 1) => {
+                let heads = of_tree.heads().expect("heads");
+                seen.1 = heads.iter().find(|(_, head)| head.parent.is_some()).map(|(id, _)| *id);
+                calls([task("sender", false)])
+            }
+            ("go", _) => text(results(&request).last().unwrap()),
+            ("sender", at) => {
+                seen.0.push(faults.heads());
+                let idle = seen.1.expect("a child");
+                match at {
+                    0 => tell(message::PARENT),
+                    1 => tell(&idle.to_string()),
+                    2 => tell(&idle.short().0),
+                    3 => tell("zzzzzz"),
+                    _ => text(&results(&request).join("; ")),
+                }
+            }
+            _ => text("done"),
+        };
+        async move { Ok(answer) }
+    });
+    let limits = Limits { spawns: 200, live_runs: 200, ..Limits::default() };
+    let registry = Registry::builder().tool(message::tool()).expect("one tool").build();
+    let builder = builder(&journal).limits(limits).tools(registry);
+    let runtime = builder.model(answering).start().await.expect("the runtime starts");
+    let (_, ended) = ask(&runtime, "go").await;
+    shut(runtime).await;
+    let (seen, sent) = (seen.lock().unwrap(), ended.text.expect("an answer"));
+    let unknown: Vec<bool> = sent.split("; ").map(|sent| sent.contains("unknown receiver")).collect();
+    assert_eq!(unknown.iter().filter(|unknown| **unknown).count(), 1, "{sent}");
+    let reads: Vec<u64> = seen.0.windows(2).map(|of| of[1] - of[0]).collect();
+    let [parent, by_id, by_short, unknown] = *reads else { panic!("{reads:?}") };
+    assert!(parent.max(by_id).max(by_short) < 20 && unknown > CHILDREN as u64, "{reads:?}");
+}
+
 /// Attack: a session with large records waits for an approval, and more large inputs arrive meanwhile. The control: the
 /// calls are read whole.
 #[tokio::test(start_paused = true)]

@@ -279,6 +279,7 @@ impl Engine for Blobs {
     crate::engine::delegate! { inner }
     crate::engine::delegate! { inner:
         children(parent: SessionId) -> Result<Vec<SessionId>>;
+        head(session: SessionId) -> Result<Option<Head>>;
     }
 
     fn max_body(&self) -> u64 {

@@ -235,7 +235,6 @@ macro_rules! delegate {
             positions(session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
             bytes(session: SessionId, from: Seq, max_bytes: u64) -> Result<u64>;
             all_positions(visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()>;
-            head(session: SessionId) -> Result<Option<Head>>;
             heads(visit: &mut dyn FnMut(SessionId, Result<Head>) -> ScanFlow) -> Result<()>;
             inflight(session: SessionId) -> Result<Option<Inflight>>;
             inflights(visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> ScanFlow) -> Result<()>;

@@ -27,6 +27,7 @@ struct FaultPlan {
     ranges: u64,
     read_bytes: u64,
     child_lists: u64,
+    heads: u64,
     fail_write: Option<u64>,
     fail_sync: Option<u64>,
     drop_from: Option<u64>,
@@ -105,6 +106,11 @@ impl Faults {
     /// Returns how often the children of a session were read.
     pub fn child_lists(&self) -> u64 {
         self.plan().child_lists
+    }
+
+    /// Returns how often the head of a session was read.
+    pub fn heads(&self) -> u64 {
+        self.plan().heads
     }
 
     /// Waits until `n` writes have begun.
@@ -214,6 +220,13 @@ impl Engine for Faulty {
         plan.child_lists = plan.child_lists.saturating_add(1);
         drop(plan);
         self.inner.children(parent)
+    }
+
+    fn head(&self, session: SessionId) -> Result<Option<Head>> {
+        let mut plan = self.faults.plan();
+        plan.heads = plan.heads.saturating_add(1);
+        drop(plan);
+        self.inner.head(session)
     }
 
     crate::engine::delegate! { inner }

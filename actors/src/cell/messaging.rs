@@ -129,11 +129,16 @@ impl Cells {
         let sender = sender.ok_or_else(|| ToolError::failed("the session of this call is not stored"))?;
         // A run that a person opened in a child exchanges no messages with its parent and siblings.
         let owned = self.runs.tokens.owner(&RunKey { session: from.session, run: from.run }).is_some();
-        let mut all = self.relatives(from.session, &sender, owned).map_err(failed)?;
+        // An id ends with its short name, so that few heads have to be read. The error for an unknown name lists others.
+        let may_be = |id: SessionId| id.to_string() == to || id.0.simple().to_string().ends_with(to);
+        let mut all = self.relatives(from.session, (&sender, owned), may_be).map_err(failed)?;
         let is_meant = |relative: &Relative| match to {
             PARENT => relative.sender == Relation::Child,
             _ => *relative.head.short.0 == *to || relative.id.to_string() == to,
         };
+        if !all.iter().any(is_meant) {
+            all = self.relatives(from.session, (&sender, owned), |_| true).map_err(failed)?;
+        }
         let mut matching = (0..all.len()).filter(|at| all.get(*at).is_some_and(is_meant));
         match (matching.next(), matching.next()) {
             (Some(at), None) => Ok((all.swap_remove(at), sender)),
@@ -143,8 +148,13 @@ impl Cells {
         }
     }
 
-    /// Returns the agents that a run of `session` can write to, running or not.
-    fn relatives(&self, session: SessionId, own: &Head, owned: bool) -> Result<Vec<Relative>, ReadError> {
+    /// Returns the agents that a run of `session` can write to, running or not: the parent, and of the others those whose ids `may_be` accepts.
+    fn relatives(
+        &self,
+        session: SessionId,
+        (own, owned): (&Head, bool),
+        may_be: impl Fn(SessionId) -> bool,
+    ) -> Result<Vec<Relative>, ReadError> {
         let mut all = Vec::new();
         let mut add = |id, sender| -> Result<(), ReadError> {
             let head = self.log.journal.head(id)?.filter(|head| !head.deleted);
@@ -154,6 +164,7 @@ impl Cells {
         let children = |of| -> Result<Vec<SessionId>, ReadError> {
             let mut children = self.log.journal.children(of)?;
             children.truncate(MAX_SEARCHED);
+            children.retain(|id| may_be(*id));
             Ok(children)
         };
         if let Some(parent) = own.parent.filter(|_| owned) {
