@@ -18,7 +18,7 @@ use subtend_session::values::parse_recorded;
 
 use super::client::Client;
 use super::config::{ServerConfig, ServerTransport};
-use super::login::{LoginStore, ServerLogin, missing_scopes};
+use super::login::{LoginParties, LoginStore, ServerLogin, missing_scopes};
 use super::open_calls::ServerCall;
 use super::open_requests::{OpenRequests, bounded_transport};
 use super::process::{self, ServerLife};
@@ -61,6 +61,8 @@ pub(super) struct ServerConnection {
     life: Option<ServerLife>,
     open: OpenRequests,
     login: ServerLogin,
+    /// The parties of the login with which the connection began.
+    parties: Option<Arc<LoginParties>>,
     /// The thread of a server over HTTP.
     _thread: Option<ServerThread>,
 }
@@ -93,7 +95,7 @@ impl ServerConnection {
     ) -> Result<Self, (ServerText, bool)> {
         let (client, open) = (Client::default(), OpenRequests::default());
         let failed = |why: String| (ServerText::from(why), false);
-        let (served, life, thread) = match &config.transport {
+        let (served, life, (thread, parties)) = match &config.transport {
             ServerTransport::Stdio { command, args, env } => {
                 // A program that a session put into a directory of the workspace on `PATH` must not run in place of the command.
                 let path = (!config.in_workspace)
@@ -110,16 +112,16 @@ impl ServerConnection {
                 let served =
                     tokio::time::timeout(START_TIMEOUT, serve_client_with_lifecycle(client.clone(), transport, mode))
                         .await;
-                (served, Some(process.life), None)
+                (served, Some(process.life), (None, None))
             }
             ServerTransport::Http { url, headers } => {
-                let manager = login.manager(url).await.map_err(failed)?;
+                let (manager, parties) = login.manager(url).await.map_err(failed)?;
                 let (transport, thread) = http::transport(url, headers, manager).map_err(failed)?;
                 let transport = bounded_transport(transport, open.clone(), client.clone()).over_http();
                 let served =
                     tokio::time::timeout(START_TIMEOUT, serve_client_with_lifecycle(client.clone(), transport, mode))
                         .await;
-                (served, None, Some(thread))
+                (served, None, (Some(thread), parties))
             }
         };
         let service = match served {
@@ -136,11 +138,16 @@ impl ServerConnection {
         };
         // The library would keep pages of lists for as long as the server says, and would not notice their changes.
         service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
-        Ok(Self { service, client, life, open, login: login.clone(), _thread: thread })
+        Ok(Self { service, client, life, open, login: login.clone(), parties, _thread: thread })
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.service.is_closed() || self.service.peer().is_transport_closed()
+    }
+
+    /// Returns whether the user has logged in elsewhere meanwhile. Only another connection uses that login.
+    pub(super) fn has_replaced_login(&self) -> bool {
+        self.login.is_replaced(self.parties.as_deref())
     }
 
     async fn close_reason(&self) -> ServerText {

@@ -56,7 +56,7 @@ pub struct Login {
 
 /// The servers and the client of a login: all but its tokens.
 #[derive(PartialEq, Eq)]
-struct LoginParties {
+pub(super) struct LoginParties {
     url: String,
     resource: String,
     client_id: String,

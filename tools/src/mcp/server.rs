@@ -198,13 +198,13 @@ impl LiveServer {
         }
     }
 
-    /// Returns the connection. Starts the server if it is not connected.
+    /// Returns the connection. Starts the server if it is not connected, or only with an earlier login.
     ///
     /// # Errors
     /// Returns the reason why the server cannot be used.
     pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<ServerConnection>, String> {
         let mut slot = self.slot.lock().await;
-        if let Some(up) = slot.up.take().filter(|up| !up.is_closed()) {
+        if let Some(up) = slot.up.take().filter(|up| !up.is_closed() && !up.has_replaced_login()) {
             slot.up = Some(Arc::clone(&up));
             return Ok(up);
         }

@@ -5,8 +5,9 @@ use subtend_tools::mcp::{Login, LoginKey, LoginStore};
 use super::posts::{HttpServer, PostAnswer, result, within_seconds, write_json};
 use super::*;
 
+/// A store with one login, and the login that replaces it before the next renewal.
 #[derive(Debug, Default)]
-struct OneLogin(Mutex<Option<Login>>);
+struct OneLogin(Mutex<Option<Login>>, Mutex<Option<Login>>);
 
 impl LoginStore for OneLogin {
     fn load(&self, _: &LoginKey) -> Result<Option<Login>, String> {
@@ -19,6 +20,9 @@ impl LoginStore for OneLogin {
     }
 
     fn lock(&self, _: &LoginKey) -> Result<Box<dyn Send>, String> {
+        if let Some(later) = self.1.lock().unwrap().take() {
+            *self.0.lock().unwrap() = Some(later);
+        }
         Ok(Box::new(()))
     }
 }
@@ -39,12 +43,12 @@ impl OneLogin {
         *self.0.lock().unwrap() = Some(serde_json::from_value(login).unwrap());
     }
 
-    /// Changes a value of the login, whose token has then expired.
-    fn change(&self, pointer: &str, value: Value) {
+    /// Changes a value of the login, whose token has expired: now, or before the next renewal.
+    fn change(&self, pointer: &str, value: Value, is_later: bool) {
         let mut login = serde_json::to_value(&*self.0.lock().unwrap()).unwrap();
         *login.pointer_mut(pointer).unwrap() = value;
-        login["credentials"]["token_received_at"] = json!(0);
-        *self.0.lock().unwrap() = Some(serde_json::from_value(login).unwrap());
+        let place = if is_later { &self.1 } else { &self.0 };
+        *place.lock().unwrap() = Some(serde_json::from_value(login).unwrap());
     }
 
     fn tokens(&self) -> Value {
@@ -127,18 +131,19 @@ async fn login_outlives_a_call_that_ends_during_its_renewal() {
     assert!(renewals.try_recv().is_err(), "the old refresh token was sent again");
 }
 
-/// Attack: the server names another authorization server, and the user logs in there while a session is connected. The control: the next
-/// call reconnects, and renews the new login at its own server.
+/// Attack: the server names another authorization server, and the user logs in there while a session is connected, also between the start
+/// of a call and its renewal. The control: the next call reconnects, and renews the new login at its own server.
 #[tokio::test(flavor = "multi_thread")]
 async fn renewal_is_sent_to_the_parties_of_its_login() {
     let ended = CancellationToken::new();
     ended.cancel();
-    for (pointer, value, expected) in [
+    let changes = [
         ("/metadata/token_endpoint", None, "grant_type=refresh_token"),
         ("/resource", Some("http://127.0.0.1/other"), "127.0.0.1%2Fother"),
         ("/client_secret", Some("secret-0123456789"), "Basic "),
         ("/credentials/client_id", Some("another"), "client_id=another"),
-    ] {
+    ];
+    for ((pointer, value, expected), is_later) in changes.into_iter().flat_map(|of| [(of, true), (of, false)]) {
         let server = HttpServer::start(PostAnswer::Authorized).await;
         let (old, mut of_old) = token_endpoint(ended.clone()).await;
         let (new, mut of_new) = token_endpoint(ended.clone()).await;
@@ -146,15 +151,19 @@ async fn renewal_is_sent_to_the_parties_of_its_login() {
         store.put(&server.config, &old, std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap());
         let scene = scene_with(&server, &store);
         assert_eq!(text(within_seconds(scene.call("call", json!({}))).await), "done");
-        store.change(pointer, json!(value.unwrap_or(&new)));
-        let refused = within_seconds(scene.call("call", json!({}))).await;
-        assert!(of_old.try_recv().is_err() && of_new.try_recv().is_err(), "{pointer}: a token was sent");
-        let why = error(refused);
-        assert!(why.contains("it requires a login"), "{pointer}: {why}");
-        assert_eq!(store.tokens()["refresh_token"], "rt-1");
+        store.put(&server.config, &old, Duration::ZERO);
+        store.change(pointer, json!(value.unwrap_or(&new)), is_later);
+        if is_later {
+            let refused = within_seconds(scene.call("call", json!({}))).await;
+            assert!(of_old.try_recv().is_err() && of_new.try_recv().is_err(), "{pointer}: a token was sent");
+            let why = error(refused);
+            assert!(why.contains("it requires a login"), "{pointer}: {why}");
+            assert_eq!(store.tokens()["refresh_token"], "rt-1");
+        }
         assert_eq!(text(within_seconds(scene.call("call", json!({}))).await), "done");
         let renewed = if value.is_none() { of_new.try_recv() } else { of_old.try_recv() }.unwrap();
         assert!(renewed.to_lowercase().contains(&expected.to_lowercase()), "{pointer}: {renewed}");
+        assert!(of_old.try_recv().is_err() && of_new.try_recv().is_err(), "{pointer}: a token was sent twice");
         assert_eq!(store.tokens()["refresh_token"], "rt-2");
     }
 }

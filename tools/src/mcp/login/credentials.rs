@@ -55,15 +55,19 @@ impl ServerLogin {
         }))
     }
 
-    /// Returns the authorization of a connection to `url`. Without a login, the connection sends no token.
+    /// Returns the authorization of a connection to `url`, and the parties of its login. Without a login, the connection sends no token.
     ///
     /// # Errors
     /// If the login cannot be read, or belongs to another address.
-    pub(in crate::mcp) async fn manager(&self, url: &str) -> Result<AuthorizationManager, String> {
+    pub(in crate::mcp) async fn manager(
+        &self,
+        url: &str,
+    ) -> Result<(AuthorizationManager, Option<Arc<LoginParties>>), String> {
         let reach = LoginReach::of(url, &self.0.hosts)?;
         let client = BoundedClient::for_renewal(reach);
         let Some(login) = self.load()? else {
-            return AuthorizationManager::new_with_oauth_http_client(url, client).await.map_err(text);
+            let manager = AuthorizationManager::new_with_oauth_http_client(url, client).await.map_err(text)?;
+            return Ok((manager, None));
         };
         if self.0.url.as_deref() != Ok(&*login.url) {
             return Err(format!(
@@ -74,13 +78,18 @@ impl ServerLogin {
         }
         let mut manager =
             AuthorizationManager::new_with_oauth_http_client(&*login.resource, client).await.map_err(text)?;
-        let parties = login.parties();
+        let parties = Arc::new(login.parties());
         manager.set_metadata(login.metadata);
         let mut config = OAuthClientConfig::new(login.credentials.client_id, UNUSED);
         config.client_secret = login.client_secret;
         manager.configure_client(config).map_err(text)?;
-        manager.set_credential_store(ConnectionLogin { login: self.clone(), parties });
-        Ok(manager)
+        manager.set_credential_store(ConnectionLogin { login: self.clone(), parties: Arc::clone(&parties) });
+        Ok((manager, Some(parties)))
+    }
+
+    /// Returns whether the stored login has other parties than that of a connection, which therefore cannot use it.
+    pub(in crate::mcp) fn is_replaced(&self, parties: Option<&LoginParties>) -> bool {
+        self.load().is_ok_and(|login| login.is_some_and(|login| Some(&login.parties()) != parties))
     }
 
     /// Returns advice for the user about a server that requires authorization.
@@ -198,13 +207,13 @@ fn text(error: AuthError) -> String {
 /// other parties counts as absent: the next connection uses it.
 struct ConnectionLogin {
     login: ServerLogin,
-    parties: LoginParties,
+    parties: Arc<LoginParties>,
 }
 
 impl ConnectionLogin {
     fn load_own(&self) -> Result<Option<Login>, AuthError> {
         let login = self.login.load().map_err(AuthError::CredentialStoreError)?;
-        Ok(login.filter(|login| login.parties() == self.parties))
+        Ok(login.filter(|login| login.parties() == *self.parties))
     }
 }
 
