@@ -1,10 +1,11 @@
 //! Restores of files by a rollback or a branch, after the user confirmed the changes.
 
-use std::io::{BufRead as _, BufWriter, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, BufWriter, IsTerminal as _, Write as _};
 
 use hyper::Method;
 use serde::Deserialize;
 use subtend_session::ids::Hash;
+use subtend_tools::checkpoint::Checkpoints;
 
 use super::checkpoints;
 use super::data::StoreArgs;
@@ -45,6 +46,8 @@ pub(crate) struct FileName {
     path: String,
     #[serde(default)]
     why: String,
+    #[serde(default)]
+    removed: bool,
     /// Hash of the content that is restored.
     content: Option<Hash>,
     /// Why the patch does not show the lines of the file.
@@ -86,14 +89,7 @@ impl RestorePreview {
         let saved = checkpoints::for_store(&store.place()?);
         let mut out = BufWriter::new(std::io::stdout().lock());
         for file in found {
-            let Some((hash, saved)) = file.content.zip(saved.as_ref()) else {
-                writeln!(anstream::stderr(), "`{}` would be removed", on_one_line(&file.path))?;
-                continue;
-            };
-            for chunk in saved.find_content(hash)?.utf8_chunks() {
-                write!(out, "{}", exact_pieces(chunk.valid()))?;
-                chunk.invalid().iter().try_for_each(|byte| write!(out, "<0x{byte:02X}>"))?;
-            }
+            file.print_content(saved.as_ref(), &mut out)?;
         }
         out.flush()?;
         Ok(Code::Done)
@@ -147,6 +143,27 @@ impl RestorePreview {
     }
 }
 
+impl FileName {
+    fn print_content(&self, saved: Option<&Checkpoints>, out: &mut impl io::Write) -> Result<(), Fail> {
+        let path = on_one_line(&self.path);
+        if self.removed {
+            writeln!(anstream::stderr(), "`{path}` would be removed")?;
+            return Ok(());
+        }
+        let Some((hash, saved)) = self.content.zip(saved) else {
+            return Err(Fail::Other(format!(
+                "cannot print what `{path}` would contain: this store has no saved content of it. Omit --print to see \
+                 the changes"
+            )));
+        };
+        for chunk in saved.find_content(hash)?.utf8_chunks() {
+            write!(out, "{}", exact_pieces(chunk.valid()))?;
+            chunk.invalid().iter().try_for_each(|byte| write!(out, "<0x{byte:02X}>"))?;
+        }
+        Ok(())
+    }
+}
+
 /// Returns the texts of the first files, and of the number of the others.
 fn name_first<T>(files: &[T], name: impl Fn(&T) -> String) -> Vec<String> {
     let rest = files.len().checked_sub(MAX_NAMED).filter(|rest| *rest > 0);
@@ -167,6 +184,28 @@ pub(crate) fn describe_restored(files: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Only a file that did not exist is removed: not a link, and none whose content another store has. The control: a saved file.
+    #[test]
+    fn content_that_is_not_saved_is_not_called_removed() {
+        let file =
+            |removed, content| FileName { path: "a".to_owned(), why: String::new(), removed, content, hidden: None };
+        let dir = tempfile::tempdir().expect("a directory");
+        let (session, hash) = (dir.path().join("0192f0c1-2d3e-7abc-8def-0123456789ab"), Hash::of(b"x\n"));
+        std::fs::create_dir(&session).expect("created");
+        std::fs::write(session.join(hash.to_string()), "x\n").expect("written");
+        let saved = Checkpoints::new(dir.path());
+        let print = |file: FileName, saved: Option<&Checkpoints>| {
+            let mut out = Vec::new();
+            let printed = file.print_content(saved, &mut out).map_err(|error| error.to_string());
+            printed.map(|()| String::from_utf8(out).expect("text"))
+        };
+        let why = "cannot print what `a` would contain: this store has no saved content of it. Omit --print to see the changes";
+        assert_eq!(print(file(false, None), Some(&saved)), Err(why.to_owned()));
+        assert_eq!(print(file(false, Some(hash)), None), Err(why.to_owned()));
+        assert_eq!(print(file(true, None), None), Ok(String::new()));
+        assert_eq!(print(file(false, Some(hash)), Some(&saved)), Ok("x\n".to_owned()));
+    }
 
     /// A name with a line break forges a line of the report. The control: a plain name.
     #[test]
