@@ -193,12 +193,16 @@ fn list(args: &Args, worktrees: &Worktrees, as_json: bool) -> Result<Code, Fail>
 }
 
 fn diff(worktrees: &Worktrees, session: SessionId, (as_json, is_raw): (bool, bool)) -> Result<Code, Fail> {
-    let (changes, patch) = worktrees.diff(session)?;
+    if as_json {
+        // Without the patch, which may be longer than one that is printed.
+        let (changes, _) = worktrees.diff_start(session, 0)?;
+        json::write_line(&mut std::io::stdout().lock(), &changes)?;
+        return Ok(Code::Done);
+    }
+    let (_, patch) = worktrees.diff(session)?;
     // Not through `anstream`, which would remove parts that look like control sequences.
     let mut out = std::io::stdout().lock();
-    if as_json {
-        json::write_line(&mut out, &changes)?;
-    } else if is_raw {
+    if is_raw {
         out.write_all(&patch)?;
     } else {
         let mut out = std::io::BufWriter::new(out);

@@ -191,6 +191,25 @@ fn x14_diff_in_a_pipe_shows_each_merged_line() {
     assert!(raw.out.contains("+echo fine # \u{1b}]0;\n+touch pwned\n+# \u{7}\n"), "the control: {raw:?}");
 }
 
+/// The patch of two large files is longer than one that is printed. The control: the patch of one.
+#[test]
+fn files_of_a_long_patch_are_listed_as_json() {
+    let user = User::new();
+    repository(&user);
+    run(&user, &delegating_model(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]));
+    let listed = worktrees(&user);
+    let (id, tree) = (listed[0]["session"].as_str().expect("an id"), listed[0]["path"].as_str().expect("a path"));
+    let (large, names) = (format!("{}\n", "x".repeat(1023)).repeat(33 << 10), ["a.bin", "b.bin", "new.txt"]);
+    std::fs::write(std::path::Path::new(tree).join(names[0]), &large).expect("written");
+    assert_eq!(user.call(&["worktree", "diff", id]).code, Some(0));
+    std::fs::write(std::path::Path::new(tree).join(names[1]), &large).expect("written");
+    let refused = user.call(&["worktree", "diff", id]);
+    assert!(refused.code == Some(1) && refused.err.contains("its output is longer than 64 MiB"), "{}", refused.err);
+    let changes = user.json(&["worktree", "diff", id, "--json"]);
+    let files = changes["files"].as_array().expect("files");
+    assert_eq!(files.iter().map(|file| file["path"].as_str().expect("a path")).collect::<Vec<_>>(), names);
+}
+
 #[test]
 fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
     let user = User::new();
