@@ -66,8 +66,8 @@ struct FollowingReader {
     /// Maximum bytes of further parts of a frame that the last page began; 0 after its last part.
     max_bytes: u64,
     queue: QueueEvents,
-    /// True if `queue` has read the records before the first event.
-    primed: bool,
+    /// The next record before the first event that `queue` reads; `None` once it has read them all.
+    earlier: Option<Seq>,
     derived: VecDeque<Event>,
     /// True if the journal may hold records that do not arrive live.
     behind: bool,
@@ -85,16 +85,17 @@ impl Events {
     pub(crate) fn new(log: Arc<Log>, life: Arc<Lifecycle>, session: SessionId, root: SessionId, from: Seq) -> Self {
         // Attached before the journal is read, so that no record is missed.
         let live = log.events.subscribe(SubscriptionScope::Session(session));
+        let next = from.max(Seq(1));
         let reader = FollowingReader {
             log,
             life,
             session,
             root,
-            next: from.max(Seq(1)),
+            next,
             page: VecDeque::new(),
             max_bytes: 0,
             queue: QueueEvents::default(),
-            primed: false,
+            earlier: Some(Seq(1)).filter(|first| *first < next),
             derived: VecDeque::new(),
             behind: true,
             live,
@@ -193,10 +194,10 @@ impl FollowingReader {
         }
     }
 
-    /// Reads a page. After the last one the reader is no longer behind.
+    /// Reads a page, of earlier records first. After the last one the reader is no longer behind.
     fn read(&mut self) -> Result<(), EventsError> {
-        if !self.primed {
-            self.prime()?;
+        if let Some(from) = self.earlier {
+            return self.prime(from);
         }
         let (mut page, more) = self.page(self.next, KEPT_BYTES)?;
         // Later parts of a frame are as large as the first one, although less of it is left.
@@ -221,19 +222,13 @@ impl FollowingReader {
         })
     }
 
-    /// Reads the records before the first event, for the queue at that point.
-    fn prime(&mut self) -> Result<(), EventsError> {
-        let mut queue = QueueEvents::default();
-        let mut from = Seq(1);
-        while from < self.next {
-            let (page, _) = self.page(from, PAGE_BYTES)?;
-            let Some(last) = page.last().map(|stored| stored.seq) else { break };
-            for stored in page.iter().filter(|stored| stored.seq < self.next) {
-                queue.add(stored.seq, &stored.record);
-            }
-            from = last.next();
+    /// Reads a page of the records before the first event, for the queue at that point. Other readers may read between two pages.
+    fn prime(&mut self, from: Seq) -> Result<(), EventsError> {
+        let (page, _) = self.page(from, PAGE_BYTES)?;
+        for stored in page.iter().filter(|stored| stored.seq < self.next) {
+            self.queue.add(stored.seq, &stored.record);
         }
-        (self.queue, self.primed) = (queue, true);
+        self.earlier = page.last().map(|last| last.seq.next()).filter(|next| *next < self.next);
         Ok(())
     }
 
@@ -289,28 +284,40 @@ fn ended_attempt(record: &Record) -> Option<AttemptKey> {
 
 #[cfg(test)]
 mod tests {
+    use subtend_journal::faulty::Faulty;
     use subtend_journal::memory::Memory;
     use subtend_journal::{Batch, Frame, Journal, Options};
-    use subtend_session::ids::Epoch;
+    use subtend_session::ids::{Epoch, InputId};
     use subtend_session::outcome::Initiator;
-    use subtend_session::record::MetadataSet;
+    use subtend_session::place::Owner;
+    use subtend_session::record::{From, InputAccepted, Lane, MetadataSet};
     use subtend_supervision::Lease;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
 
+    const SESSION: SessionId = SessionId(uuid::Uuid::from_u128(1));
+
+    fn append(journal: &Journal, first_seq: Seq, records: Vec<Record>) {
+        let (epoch, changes) = (Epoch(1), subtend_session::index::Changes::default());
+        let frame = Frame { session: SESSION, first_seq, epoch, at_ms: 0, records, changes };
+        journal.append(Batch { frames: vec![frame] }).expect("appended");
+    }
+
+    /// Returns the events of the session from `from` on.
+    async fn events(journal: Journal, from: Seq) -> Events {
+        journal.settled().await.expect("durable");
+        let life = Lifecycle::new(journal.clone(), CancellationToken::new(), Lease::default());
+        Events::new(Arc::new(Log::new(journal, 8)), Arc::new(life), SESSION, SESSION, from)
+    }
+
     /// Returns the number of reads of one frame with 256 records of `bytes` bytes, and the most records of a read.
     async fn reads(bytes: usize) -> (usize, usize) {
         let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
-        let session = SessionId(uuid::Uuid::from_u128(1));
         let set = || MetadataSet { metadata: "x".repeat(bytes).into(), by: Initiator::Person };
         let records = (0..256).map(|_| Record::MetadataSet(Box::new(set()))).collect();
-        let (first_seq, epoch, changes) = (Seq(1), Epoch(1), subtend_session::index::Changes::default());
-        let frame = Frame { session, first_seq, epoch, at_ms: 0, records, changes };
-        journal.append(Batch { frames: vec![frame] }).expect("appended");
-        journal.settled().await.expect("durable");
-        let life = Lifecycle::new(journal.clone(), CancellationToken::new(), Lease::default());
-        let mut events = Events::new(Arc::new(Log::new(journal, 8)), Arc::new(life), session, session, Seq(1));
+        append(&journal, Seq(1), records);
+        let mut events = events(journal, Seq(1)).await;
         let reader = events.reader.idle().expect("no poll is pending");
         let (mut reads, mut most) = (0, 0);
         while reader.behind {
@@ -330,5 +337,31 @@ mod tests {
     async fn large_frame_is_read_in_few_parts() {
         let (small, large) = (reads(10).await, reads(64 << 10).await);
         assert!(small.0 <= 2 && large.0 <= 20 && (10..20).contains(&large.1), "{small:?} {large:?}");
+    }
+
+    /// Attack: streams that start at the end of a large session, each of which would hold a permit for all of it. The control: the queue at
+    /// that point has all earlier inputs.
+    #[tokio::test]
+    async fn late_start_reads_a_page_at_a_time() {
+        const BYTES: usize = 256 << 10;
+        let (engine, faults) = Faulty::new(Box::new(Memory::new()));
+        let journal = Journal::open(Box::new(engine), Options::default()).expect("a journal");
+        for seq in 1..=24 {
+            let (id, text) = (InputId(uuid::Uuid::from_u128(seq.into())), "x".repeat(BYTES));
+            let input = InputAccepted::new(id, From::Person, Lane::Send, text, Owner::Person);
+            append(&journal, Seq(seq), vec![Record::InputAccepted(Box::new(input))]);
+        }
+        let mut events = events(journal, Seq(24)).await;
+        let reader = events.reader.idle().expect("no poll is pending");
+        let (mut reads, mut most) = (0, 0);
+        while reader.page.is_empty() {
+            let before = faults.read_bytes();
+            reader.read().expect("a page");
+            (reads, most) = (reads + 1, most.max(faults.read_bytes() - before));
+        }
+        assert!(reads > 5 && most < 6 * BYTES as u64, "{reads} reads of at most {most} bytes");
+        // The first input is never held.
+        let first = reader.page.front().map(|stored| stored.seq);
+        assert_eq!((reader.queue.count(), reader.earlier, first), (22, None, Some(Seq(24))));
     }
 }

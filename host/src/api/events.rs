@@ -253,7 +253,9 @@ struct Open<E> {
 impl<E: EventSource> Open<E> {
     /// Returns the text of the next event, or a heartbeat; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
-        self.next_text().await.unwrap_or_else(|error| {
+        // Of a long read too, even if it has many short pages.
+        let next = timeout(self.host.options().heartbeat, self.next_text()).await.unwrap_or(Ok(Some(HEARTBEAT)));
+        next.unwrap_or_else(|error| {
             tracing::warn!(%error, "an event stream ends early");
             self.events = None;
             // The client can reconnect with its last id.
@@ -263,10 +265,9 @@ impl<E: EventSource> Open<E> {
     }
 
     async fn next_text(&mut self) -> Result<Option<Bytes>, StreamError> {
-        let heartbeat = self.host.options().heartbeat;
         loop {
             if let Some(reading) = &mut self.reading {
-                let Ok((text, events)) = timeout(heartbeat, reading).await else { return Ok(Some(HEARTBEAT)) };
+                let (text, events) = reading.await;
                 self.reading = None;
                 self.events = events.or(self.events.take());
                 match text? {
@@ -275,8 +276,7 @@ impl<E: EventSource> Open<E> {
                 }
             }
             let Some(events) = &mut self.events else { return Ok(None) };
-            let Ok(next) = timeout(heartbeat, events.next(&self.host)).await else { return Ok(Some(HEARTBEAT)) };
-            match next? {
+            match events.next(&self.host).await? {
                 None => return Ok(None),
                 Some(SourceNext::Sent(sent)) => {
                     if let Ok(text) = sent.text(|around, line| short_text_between(around, line))? {
@@ -321,4 +321,45 @@ fn stream_of(host: &Host, events: impl EventSource) -> Response {
         Some((Ok::<_, Infallible>(text), open))
     });
     ([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")], Body::from_stream(texts)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use subtend_actors::Runtime;
+    use subtend_models::closure::fn_model;
+
+    use super::*;
+    use crate::HostOptions;
+
+    /// A source whose pages have no events. Each takes a second.
+    struct PagesWithoutEvents;
+
+    impl EventSource for PagesWithoutEvents {
+        async fn next(&mut self, _: &Host) -> Result<Option<SourceNext>, StreamError> {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(Some(SourceNext::Behind))
+        }
+
+        fn read(&mut self, _: &Journal) -> Result<Option<NextSent>, StreamError> {
+            Ok(None)
+        }
+    }
+
+    /// A client or a proxy ends a stream without heartbeats.
+    #[tokio::test(start_paused = true)]
+    async fn stream_sends_heartbeats_while_it_reads_pages() {
+        let model = fn_model("x", |_, _| std::future::pending());
+        let runtime = Runtime::builder().model(Arc::new(model)).start().await.expect("a runtime");
+        let host = Host::new(runtime, HostOptions::default());
+        let counted = host.metrics().count_stream();
+        let mut open =
+            Open { events: Some(PagesWithoutEvents), reading: None, host: host.for_stream(), _counted: counted };
+        let next = timeout(Duration::from_mins(1), open.next()).await;
+        assert_eq!(next.expect("a heartbeat"), Some(HEARTBEAT));
+        drop(open);
+        host.shutdown(Duration::from_secs(5)).await.expect("no request holds the host");
+    }
 }
