@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtend_session::authority::{Rule, Verdict};
-use subtend_session::escape::harmless;
+use subtend_session::escape::on_one_line;
 use subtend_session::ids::Text;
 use subtend_session::near::unknown_agent;
 
@@ -95,9 +95,9 @@ impl AgentProblem {
 }
 
 impl AgentProblem {
-    /// Returns the path and the message, with invisible characters escaped.
+    /// Returns the path and the message on one line, with invisible characters escaped.
     pub fn text(&self) -> String {
-        format!("{}: {}", harmless(&self.path.display().to_string()), harmless(&self.message))
+        format!("{}: {}", on_one_line(&self.path.display().to_string()), on_one_line(&self.message))
     }
 }
 
@@ -246,7 +246,7 @@ impl Catalog {
             problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
         };
         let problem = self.problems.iter().find(is_refused).filter(|_| self.get(name).is_none())?;
-        Some(format!("the agent `{}` is refused: {}", harmless(name), problem.text()))
+        Some(format!("the agent `{}` is refused: {}", on_one_line(name), problem.text()))
     }
 
     pub fn replaces_builtin(manifest: &Manifest) -> bool {

@@ -17,9 +17,6 @@ pub(crate) const MAX_UNKNOWN: usize = 16;
 /// Maximum number of parts, other than texts, of the values that a file's unknown keys keep.
 const MAX_KEPT: usize = 100;
 
-/// Maximum number of nodes that aliases repeat in one file. A workspace may have a thousand files.
-const MAX_REPEATED: usize = 1_000;
-
 /// Maximum bytes of the name of a model.
 const MAX_MODEL: usize = 512;
 
@@ -204,18 +201,7 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str), BadManifest> {
 }
 
 pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
-    let options = serde_saphyr::options! {
-        with_snippet: false,
-        strict_booleans: true,
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPEATED },
-        budget: serde_saphyr::budget! { max_total_scalar_bytes: yaml.len().saturating_mul(2) },
-    };
-    let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
-        // This is the library's formatter for users. Its formatter for developers mentions options of the library.
-        let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-        BadManifest::Yaml(message.split_whitespace().collect::<Vec<_>>().join(" "))
-    })?;
-    match value {
+    match crate::yaml::parse(yaml).map_err(BadManifest::Yaml)? {
         Value::Object(map) => Ok(map),
         Value::Null => Ok(Map::new()),
         other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {

@@ -23,3 +23,4 @@ mod size;
 pub mod skill;
 pub mod slash;
 pub mod template;
+pub mod yaml;

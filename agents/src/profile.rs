@@ -20,6 +20,9 @@ pub type Reader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 /// Maximum size of the prompt files of all profiles, in bytes. Each profile keeps its own copy.
 pub const MAX_PROMPT_FILES: usize = 4 << 20;
 
+/// Maximum bytes of the purpose of a profile, as of that of an agent: each prompt has those of all profiles.
+const MAX_ABOUT: usize = 1_000;
+
 /// Maximum number of `bootstrap_files` of a profile.
 pub const MAX_BOOTSTRAP_FILES: usize = 64;
 
@@ -80,13 +83,17 @@ pub struct BadProfile {
 }
 
 impl Profile {
-    /// Returns its purpose: the description, or else the first sentence of the prompt.
+    /// Returns its purpose: the description, or else the first sentence of the prompt. A long one is truncated.
     pub fn about(&self) -> String {
         let prompts = [self.system_prompt.as_deref(), self.file_text.as_deref()];
         let first = || prompts.into_iter().flatten().map(first_sentence).find(|sentence| !sentence.is_empty());
-        match self.description.trim() {
+        let about = match self.description.trim() {
             "" => first().unwrap_or_default(),
             text => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        };
+        match about.get(..about.floor_char_boundary(MAX_ABOUT)) {
+            Some(start) if start.len() < about.len() => format!("{start}…"),
+            Some(_) | None => about,
         }
     }
 

@@ -247,21 +247,28 @@ fn around_offers(system: &str) -> (&str, &str) {
 const PROFILES: &str = "<available_spawn_profiles>\n";
 const PROFILES_END: &str = "</available_spawn_profiles>";
 
-/// Returns the list of profiles for the prompt, or `None` if there are no profiles.
+/// Maximum size of the list of profiles in a prompt, in bytes.
+const MAX_PROFILE_BYTES: usize = 64 << 10;
+
+/// Returns the list of profiles for the prompt, or `None` if there are no profiles. Those that do not fit are counted.
 pub fn profile_block(profiles: &[ListedProfile]) -> Option<String> {
     if profiles.is_empty() {
         return None;
     }
-    let mut block = String::from(PROFILES);
+    let (mut block, mut left_out) = (String::from(PROFILES), 0_usize);
     for profile in profiles {
         let tools = if profile.tools.is_empty() { "none".to_owned() } else { profile.tools.join(", ") };
         let stop = if profile.about.ends_with(['.', '!', '?']) || profile.about.is_empty() { "" } else { "." };
         let text = format!("{}{stop} Tools: {tools}.", profile.about);
-        block.push_str(&format!(
-            "  <profile name=\"{}\">{}</profile>\n",
-            escape_tags(&profile.name),
-            escape_tags(text.trim())
-        ));
+        let (name, text) = (escape_tags(&profile.name), escape_tags(text.trim()));
+        let line = format!("  <profile name=\"{name}\">{text}</profile>\n");
+        match block.len().saturating_add(line.len()) > MAX_PROFILE_BYTES {
+            true => left_out = left_out.saturating_add(1),
+            false => block.push_str(&line),
+        }
+    }
+    if left_out > 0 {
+        block.push_str(&format!("  ({left_out} more are left out)\n"));
     }
     block.push_str(PROFILES_END);
     Some(block)

@@ -1,6 +1,6 @@
 //! Styles, status marks, formatted numbers, and text without control characters.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
@@ -94,9 +94,32 @@ pub(crate) fn path_line(path: &std::path::Path) -> String {
     on_one_line(&path.display().to_string())
 }
 
+/// The part of a text that a line shows some of: screen lines are shorter, so the rest of a huge text need not be read.
+const MAX_SCANNED: usize = 4096;
+
+/// Returns what `shown` displays as [`clip`] does. The rest of a huge text is not formatted.
+pub(crate) fn clip_shown(shown: impl fmt::Display, width: usize) -> String {
+    let mut start = StartOf(String::new());
+    // An error only means that the text was truncated.
+    let _ = write!(start, "{shown}");
+    clip(&start.0, width)
+}
+
+/// The start of a text, a character longer than [`clip`] reads: writing more fails.
+struct StartOf(String);
+
+impl fmt::Write for StartOf {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        let left = MAX_SCANNED.saturating_add(4).saturating_sub(self.0.len());
+        self.0.push_str(piece.get(..piece.floor_char_boundary(left)).unwrap_or_default());
+        if piece.len() > left { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+/// Returns a text as one harmless line of at most `width` columns. A mark ends it if a part is left out.
 pub(crate) fn clip(text: &str, width: usize) -> String {
     let line = one_line(text);
-    if line.width() <= width {
+    if line.width() <= width && text.len() <= MAX_SCANNED {
         return line;
     }
     let mut out = String::new();
@@ -114,8 +137,6 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    // Screen lines are shorter than this, so the rest of a huge text need not be scanned.
-    const MAX_SCANNED: usize = 4096;
     let start = text.get(..text.floor_char_boundary(MAX_SCANNED)).unwrap_or_default();
     harmless(start).split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -241,6 +262,27 @@ mod tests {
         // Each of these takes two columns.
         assert_eq!(clip("漢字漢字", 6), "漢字…");
         assert_eq!(clip("漢字漢字", 0), "…");
+        assert_eq!(clip(&format!("a{}b", " ".repeat(5_000)), 6), "a…");
+    }
+
+    /// A text that counts its written pieces, as a huge value has many.
+    struct Pieces(std::cell::Cell<usize>);
+
+    impl fmt::Display for Pieces {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            (0..1_000_000).try_for_each(|_| {
+                self.0.set(self.0.get() + 1);
+                f.write_str("é")
+            })
+        }
+    }
+
+    #[test]
+    fn rest_of_a_huge_value_is_not_formatted() {
+        let pieces = Pieces(0.into());
+        assert_eq!((clip_shown(&pieces, 3), pieces.0.get()), ("éé…".to_owned(), 2_051));
+        // The control: a short value is formatted whole.
+        assert_eq!(clip_shown(format_args!("{} = {}", "a", 1), 10), "a = 1");
     }
 
     #[test]

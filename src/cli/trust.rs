@@ -15,7 +15,7 @@ use subtend_tools::workspace::Workspace;
 use super::fail::{Code, Fail};
 use super::guidance;
 use super::notices::notices;
-use super::paint::{BOLD, CAUTION, Styled, clip, count, exact, harmless, path_line};
+use super::paint::{BOLD, CAUTION, Styled, clip, clip_shown, count, exact, harmless, path_line};
 use super::{json, servers, settings, workspace};
 use level::{CoveredPaths, protected_kind};
 pub(crate) use level::{ServerTrust, Trust};
@@ -384,27 +384,26 @@ fn description(workspace: &Workspace, files: &UntrustedFiles) -> Result<Vec<u8>,
         match layer.and_then(|layer| Loaded::of([layer]).map_err(|error| error.to_string())) {
             Ok(loaded) => {
                 for setting in loaded.values.iter().filter(|setting| setting.origin != Origin::Default) {
-                    let line = format!("{} = {}", setting.key, setting.value);
-                    writeln!(out, "    {}", clip(&harmless(&line), 200))?;
+                    writeln!(out, "    {}", clip_shown(format_args!("{} = {}", setting.key, setting.value), 200))?;
                 }
             }
-            Err(why) => writeln!(out, "    {}", clip(&harmless(&why), 400))?,
+            Err(why) => writeln!(out, "    {}", clip(&why, 400))?,
         }
     }
     for manifest in files.catalog.all() {
         if let Some(file) = manifest.source.path() {
             let model = manifest.model.as_ref().map_or_else(String::new, |model| format!(", model {model}"));
             let line = format!("agent {}{model}: {} ({})", manifest.name, manifest.description, file.display());
-            writeln!(out, "  {}", clip(&harmless(&line), 300))?;
+            writeln!(out, "  {}", clip(&line, 300))?;
         }
     }
     for line in files.texts.lines() {
-        writeln!(out, "  {}", clip(&harmless(&line), 300))?;
+        writeln!(out, "  {}", clip(&line, 300))?;
     }
     let problems = files.catalog.problems().iter().chain(files.texts.problems());
     for problem in problems {
         let line = format!("{}: {}", problem.path.display(), problem.message);
-        writeln!(out, "  {}", clip(&harmless(&line), 300))?;
+        writeln!(out, "  {}", clip(&line, 300))?;
     }
     // Show servers last, next to the question, and in full, because they run outside a sandbox.
     if let Some(text) = &files.servers {

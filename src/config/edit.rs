@@ -1,9 +1,9 @@
 //! Sets a value in the text of a file without changing anything else: comments, order and spelling are kept.
 
 use serde_json::Value;
+use subtend_agents::yaml;
 
 use super::key::Key;
-use super::layer::yaml;
 
 /// A value that cannot be set without rewriting other lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub struct EditError {
 /// When the value cannot be changed line by line, for example in a map on one line.
 pub fn set(text: &str, key: &Key, value: &Value) -> Result<String, EditError> {
     let cannot = |why: &str| EditError { why: why.to_owned(), line: format!("{key}: {}", format_value(value)) };
-    let before = yaml(text).map_err(|why| cannot(&format!("the file is not valid YAML ({why})")))?;
+    let before = yaml::parse(text).map_err(|why| cannot(&format!("the file is not valid YAML ({why})")))?;
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
         last.push('\n');
@@ -31,7 +31,7 @@ pub fn set(text: &str, key: &Key, value: &Value) -> Result<String, EditError> {
     let after = lines.concat();
     let mut expected = before;
     put(&mut expected, key.names(), value);
-    match yaml(&after) {
+    match yaml::parse(&after) {
         Ok(read) if read == expected => Ok(after),
         Ok(_) | Err(_) => Err(cannot("one value of it cannot be changed without changing others")),
     }

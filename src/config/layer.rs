@@ -1,4 +1,5 @@
 use serde_json::Value;
+use subtend_agents::yaml;
 
 use super::error::ConfigError;
 use super::key::Key;
@@ -26,7 +27,7 @@ impl Layer {
     /// When it is not YAML, a key has an invalid value, or an unknown key seems to set permissions, which only agent files
     /// and options can. Any other unknown key is a warning.
     pub fn file(origin: Origin, text: &str) -> Result<Self, ConfigError> {
-        let value = yaml(text).map_err(|why| ConfigError::Yaml { origin: origin.clone(), why })?;
+        let value = yaml::parse(text).map_err(|why| ConfigError::Yaml { origin: origin.clone(), why })?;
         let mut found = Shape::whole()
             .parse(&Key::whole(), value)
             .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
@@ -76,15 +77,4 @@ impl Layer {
         }
         Ok(layer)
     }
-}
-
-pub(super) fn yaml(text: &str) -> Result<Value, String> {
-    let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
-    serde_saphyr::from_str_with_options::<Option<Value>>(text, options).map(Option::unwrap_or_default).map_err(
-        |error| {
-            // The library's other formatters mention options of the library.
-            let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-            message.split_whitespace().collect::<Vec<_>>().join(" ")
-        },
-    )
 }

@@ -143,10 +143,13 @@ impl Key {
         let here = Shape::whole().at(self)?;
         let items = match here.kind() {
             ShapeKind::Leaf => variable::value(here, text),
-            ShapeKind::Table(_) | ShapeKind::Map(_) => super::layer::yaml(text).unwrap_or_else(|_| text.into()),
+            ShapeKind::Table(_) | ShapeKind::Map(_) => {
+                subtend_agents::yaml::parse(text).unwrap_or_else(|_| text.into())
+            }
         };
         // A list may also be written in YAML.
-        let items = if text.trim_start().starts_with('[') { super::layer::yaml(text).unwrap_or(items) } else { items };
+        let items =
+            if text.trim_start().starts_with('[') { subtend_agents::yaml::parse(text).unwrap_or(items) } else { items };
         let unknown = here.parse(self, items.clone()).map(|found| found.unknown.into_iter().next());
         Ok(match unknown {
             Err(bad) => Err(bad),

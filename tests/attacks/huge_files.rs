@@ -46,6 +46,26 @@ fn warnings_about_a_huge_configuration_are_bounded() {
     assert_eq!(loaded(&format!("? {}\n: 1\n", "k".repeat(900_000))).expect("a configuration").warnings.len(), 1);
 }
 
+/// Aliases repeat a text of the file in each profile. The control: a short text, and that of a small file.
+#[test]
+fn aliases_of_a_configuration_repeat_a_bounded_part() {
+    let profiles = |text: &str, count: usize| {
+        let one = |n: usize| match n {
+            0 => format!("p0: {{description: &a '{text}'}}, "),
+            n => format!("p{n}: {{description: *a}}, "),
+        };
+        format!("tools: {{spawn: {{profiles: {{{}}}}}}}", (0..count).map(one).collect::<String>())
+    };
+    let read =
+        |text: &str, count| loaded(&profiles(text, count)).map(|loaded| loaded.config.tools.spawn.profiles.len());
+    assert_eq!([read("word", 500), read(&"x".repeat(2_000), 8)], [Ok(500), Ok(8)]);
+    let attacks: [(&str, usize); 2] = [("x", 1_002), (&"<".repeat(620_000), 107)];
+    for (text, count) in attacks {
+        let refused = read(text, count).expect_err("an error");
+        assert!(refused.starts_with("subtend.yaml is not valid YAML: ") && refused.len() < 400, "{refused:.200}");
+    }
+}
+
 /// The control: each of a few keys is named.
 #[test]
 fn unknown_keys_of_an_agent_file_are_named_up_to_a_limit() {

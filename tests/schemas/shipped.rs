@@ -35,9 +35,10 @@ const BAD: [&str; 9] = [
 ];
 
 fn yaml(text: &str) -> Value {
-    serde_saphyr::from_str::<Option<Value>>(text)
-        .expect("YAML")
-        .unwrap_or_else(|| Value::Object(serde_json::Map::new()))
+    match subtend_agents::yaml::parse(text).expect("YAML") {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        value => value,
+    }
 }
 
 fn load_config(text: &str) -> Result<Vec<String>, String> {

@@ -1,6 +1,7 @@
 //! The agents of one environment: the offers for their sessions, and the specs of their children.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -32,6 +33,24 @@ use crate::values::options::Options;
 const SIZE_OF_TOOLS: usize = 64 << 10;
 /// Bytes of the name of a skill in its tool, besides its folder.
 const SIZE_OF_NAME: usize = 256;
+
+/// The length of a text that is not kept: that of a large configuration takes several times its size.
+#[derive(Default)]
+struct ByteCount(usize);
+
+impl fmt::Write for ByteCount {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        self.0 = self.0.saturating_add(piece.len());
+        Ok(())
+    }
+}
+
+fn debug_bytes(value: &impl fmt::Debug) -> usize {
+    let mut count = ByteCount::default();
+    // The count never fails.
+    let _ = write!(count, "{value:?}");
+    count.0
+}
 
 /// The host's configuration of sessions in one environment, with caches. It starts nothing and writes nothing.
 pub(crate) struct Agents {
@@ -145,7 +164,7 @@ impl Agents {
     pub(crate) fn sizes(&self) -> [usize; 4] {
         // The tool `skill` has the names of all skills.
         let names = self.skills.all().map(|skill| skill.resource.len().saturating_add(SIZE_OF_NAME)).sum::<usize>();
-        let options = format!("{:?}", (&self.dialects, &self.tool_options)).len();
+        let options = debug_bytes(&(&self.dialects, &self.tool_options));
         let own = options.saturating_mul(4).saturating_add(names).saturating_add(SIZE_OF_TOOLS);
         [self.catalog.bytes(), self.instructions.bytes(), self.skills.bytes(), own]
     }
@@ -185,5 +204,16 @@ impl Agents {
 
     pub(crate) fn limits_body(&self) -> Arc<Limits> {
         self.limits.body.clone().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_debug_text_are_counted() {
+        let value = (vec!["\u{7}é", ""], Some(7));
+        assert_eq!(debug_bytes(&value), format!("{value:?}").len());
     }
 }

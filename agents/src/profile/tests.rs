@@ -63,6 +63,15 @@ fn s5_purpose_falls_back_to_the_first_prompt_sentence() {
     assert_eq!(about(json!({})), "");
 }
 
+/// Each prompt has the purposes of all profiles. The control: one of the longest length is whole.
+#[test]
+fn long_purpose_of_a_profile_is_truncated() {
+    let about = |profile| load(json!({"researcher": profile})).unwrap().get("researcher").unwrap().about();
+    let (whole, start) = ("é".repeat(500), format!("{}…", "é".repeat(500)));
+    assert_eq!(about(json!({"description": whole})), whole);
+    assert_eq!(about(json!({"description": format!("{whole}x")})), start);
+}
+
 #[test]
 fn s3_default_bootstrap_files_are_used_when_none_are_named() {
     let bootstrap = |profile| {

@@ -240,6 +240,23 @@ fn s5_profiles_are_listed_escaped_with_their_tools() {
     assert_eq!(profile_block(&[]), None);
 }
 
+/// The control: profiles within the bound are all listed.
+#[test]
+fn list_of_profiles_in_a_prompt_is_bounded() {
+    let list = |count: usize| {
+        let one = |n| ListedProfile { name: format!("p{n:03}").into(), about: "<".repeat(1_000), tools: vec![] };
+        let block = profile_block(&(0..count).map(one).collect::<Vec<_>>()).expect("a list");
+        (block.lines().filter(|line| line.starts_with("  <profile ")).count(), block)
+    };
+    let (listed, block) = list(500);
+    assert!(block.len() <= MAX_PROFILE_BYTES + 100, "{}", block.len());
+    assert!(block.ends_with(&format!("  ({} more are left out)\n{PROFILES_END}", 500 - listed)), "{listed}");
+    assert_eq!((list(listed).0, list(listed).1.contains("left out")), (listed, false));
+    // The list is replaced like one of a few profiles.
+    let offered = with_offers(&"You work.".into(), Some(&format!("{HEADING}- a\n\n{block}")));
+    assert_eq!(&*with_offers(&offered, None), "You work.");
+}
+
 #[test]
 fn r11_offers_are_replaced_in_place_and_nothing_else_changes() {
     let one = vec![ListedProfile { name: "a".into(), about: "A.".into(), tools: vec!["look".into()] }];
