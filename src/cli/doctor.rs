@@ -7,7 +7,7 @@ use subtend_agents::catalog::{AgentProblem, ProblemKind};
 use super::agents::model;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, CAUTION, GOOD, Styled, count, harmless};
+use super::paint::{BAD, CAUTION, GOOD, Styled, count, on_one_line};
 use super::servers::ServerPool;
 use super::trust::Trust;
 use super::work::{choice, setup};
@@ -173,8 +173,8 @@ fn text(finding: &Finding) -> String {
         Severity::Note => Styled(CAUTION, "•"),
         Severity::Bad => Styled(BAD, "✗"),
     };
-    let advice = finding.advice.as_ref().map_or_else(String::new, |advice| format!("\n    → {}", harmless(advice)));
-    format!("{mark} {}: {}{advice}", finding.check, harmless(&finding.found))
+    let advice = finding.advice.as_ref().map_or_else(String::new, |advice| format!("\n    → {}", on_one_line(advice)));
+    format!("{mark} {}: {}{advice}", finding.check, on_one_line(&finding.found))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use subtend_tools::workspace::Workspace;
 use super::fail::Fail;
 use super::logins::LoginFile;
 use super::notices::notices;
-use super::paint::{CAUTION, Styled, clip, count, harmless};
+use super::paint::{CAUTION, Styled, clip, count, on_one_line};
 use super::trust::level::Trust;
 use super::work::setup;
 use super::{guard, settings, web};
@@ -145,7 +145,7 @@ pub(crate) fn login_times(list: &ServerList, workspace: &Workspace) -> Vec<Optio
 pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     let mut err = notices();
     for problem in servers.problems() {
-        writeln!(err, "{}: {}", Styled(CAUTION, "warning"), harmless(problem))?;
+        writeln!(err, "{}: {}", Styled(CAUTION, "warning"), on_one_line(problem))?;
     }
     Ok(())
 }
@@ -171,7 +171,7 @@ impl ServerWarnings {
 
     /// Returns the warnings among `all` that were not returned before.
     pub(crate) fn keep_new(&mut self, all: Vec<String>) -> Vec<String> {
-        let all = all.into_iter().map(|warning| harmless(&warning));
+        let all = all.into_iter().map(|warning| on_one_line(&warning));
         all.filter(|warning| self.given.insert(warning.clone())).collect()
     }
 }

@@ -14,7 +14,7 @@ use subtend_tools::workspace::Workspace;
 use super::fail::{Code, Fail};
 use super::notices::notices;
 use super::owners;
-use super::paint::{CAUTION, Styled, harmless};
+use super::paint::{CAUTION, Styled, on_one_line};
 use super::trust::level::Trust;
 
 /// Maximum size in bytes of a file that a prompt includes.
@@ -217,7 +217,7 @@ pub(crate) fn found(path: &str, text: io::Result<String>) -> Result<Option<Strin
 pub(crate) fn dialects(loaded: &Loaded, workspace: &Workspace) -> Result<Dialects, Fail> {
     loaded.config.dialects(&reader(workspace)).map_err(|error| {
         let profile = subtend::config::Key::from(["tools", "spawn", "profiles", &error.profile]);
-        Fail::Usage(format!("{}: {error}", loaded.origin(&profile)))
+        Fail::Usage(on_one_line(&format!("{}: {error}", loaded.origin(&profile))))
     })
 }
 
@@ -234,13 +234,14 @@ pub(crate) fn reader(workspace: &Workspace) -> impl Fn(&str) -> Result<String, S
 pub(crate) fn warn(loaded: &Loaded) -> Result<Code, Fail> {
     let mut err = notices();
     for warning in &loaded.warnings {
-        writeln!(err, "{}: {}", Styled(CAUTION, "warning"), harmless(&warning.to_string()))?;
+        writeln!(err, "{}: {}", Styled(CAUTION, "warning"), on_one_line(&warning.to_string()))?;
     }
     Ok(Code::Done)
 }
 
 impl From<ConfigError> for Fail {
     fn from(error: ConfigError) -> Self {
-        Self::Usage(error.to_string())
+        // Names and values of a file could forge a message.
+        Self::Usage(on_one_line(&error.to_string()))
     }
 }

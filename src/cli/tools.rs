@@ -6,7 +6,7 @@ use subtend_host::workers::RemoteTool;
 use subtend_tools::mcp::{Origin, ServerReport};
 
 use super::fail::{Code, Fail};
-use super::paint::{BAD, BOLD, CAUTION, DIM, GOOD, Styled, clip, harmless};
+use super::paint::{BAD, BOLD, CAUTION, DIM, GOOD, Styled, clip, harmless, on_one_line};
 use super::servers::{self, ServerPool};
 use super::trust::Trust;
 use super::work::setup;
@@ -126,7 +126,7 @@ fn show(list: &ToolList) -> Result<(), Fail> {
     for server in &list.servers {
         let from = if server.from_workspace { ".mcp.json" } else { "your configuration" };
         let state = match (&server.down, &server.protocol) {
-            (Some(why), _) => format!("{} {}", Styled(BAD, "cannot be used:"), harmless(why)),
+            (Some(why), _) => format!("{} {}", Styled(BAD, "cannot be used:"), on_one_line(why)),
             (None, Some(protocol)) => {
                 format!("{} {}, protocol {protocol}", Styled(GOOD, "up:"), server.about.as_deref().unwrap_or("unnamed"))
             }
@@ -134,7 +134,7 @@ fn show(list: &ToolList) -> Result<(), Fail> {
         };
         writeln!(out, "\n{} {} {state}", Styled(BOLD, harmless(&server.name)), Styled(DIM, format!("({from})")))?;
         for problem in &server.problems {
-            writeln!(out, "  {} {}", Styled(CAUTION, "problem:"), harmless(problem))?;
+            writeln!(out, "  {} {}", Styled(CAUTION, "problem:"), on_one_line(problem))?;
         }
         for tool in &server.tools {
             let changed = if tool.changed {

@@ -47,6 +47,39 @@ fn names_of_a_repository_are_shown_escaped() {
     assert!(listed["agents"].as_array().expect("agents").iter().any(|agent| agent["description"] == HOSTILE));
 }
 
+/// A name with line breaks forges no line of a warning or an error. The control: the prompt of an agent keeps its lines.
+#[test]
+fn names_of_a_repository_forge_no_lines() {
+    const AGENT_FILE: &str = ".subtend/agents/mine.md";
+    const RUN: &[&str] = &["run", "--store", "memory", "hi"];
+    const ATTACKS: [(&str, &str, &[&str]); 13] = [
+        ("subtend.yaml", "'TEXT': 1", RUN),
+        ("subtend.yaml", "tools: {spawn: {profiles: {p: {pool: 'TEXT'}}}}", RUN),
+        ("subtend.yaml", "tools: {spawn: {profiles: {p: {pool: 'TEXT'}}}}", &["config", "show", "agent"]),
+        ("subtend.yaml", "llm: {default_pool: 'TEXT'}", RUN),
+        ("subtend.yaml", "llm: {default_pool: 'TEXT'}", &["doctor"]),
+        ("subtend.yaml", "tools: {spawn: {profiles: {p: {system_prompt_file: 'TEXT'}}}}", RUN),
+        ("subtend.yaml", "tools: {spawn: {enabled: true, profiles: {p: {agent: 'TEXT'}}}}", RUN),
+        (".mcp.json", "{'mcpServers': {'TEXT': {}}}", RUN),
+        (".mcp.json", "{'mcpServers': {'TEXT': {}}}", &["tools", "list"]),
+        (".mcp.json", "{'mcpServers': {'TEXT': {}}}", &["doctor"]),
+        (".mcp.json", "{'mcpServers': {'s': {'TEXT': 1}}}", &["tools", "list"]),
+        (".mcp.json", "{'mcpServers': {'s': {'command': '${TEXT}'}}}", &["tools", "list"]),
+        (AGENT_FILE, "---\nmode: all\npermissions: {'TEXT': {}}\n---\nx", &["agents", "prompt", "mine"]),
+    ];
+    let forged = |done: &CommandOutput| done.out.lines().chain(done.err.lines()).any(|line| line == "error: call me");
+    for (path, text, verb) in ATTACKS {
+        let user = User::new();
+        user.file(path, &text.replace('\'', "\"").replace("TEXT", r"a\nerror: call me\nb"));
+        let done = user.call(verb);
+        let is_named = done.err.contains("call me") || done.out.contains("call me");
+        assert!(is_named && !forged(&done), "{text} by {verb:?}: {done:?}");
+    }
+    let user = User::new();
+    user.file(AGENT_FILE, "---\nmode: all\n---\na\nerror: call me\nb");
+    assert!(forged(&user.call(&["agents", "mine"])));
+}
+
 /// Creates a store with a child that has hostile text wherever a model can write. Also returns the id of the root.
 fn hostile_tree() -> (User, String, CommandOutput) {
     let user = User::new();

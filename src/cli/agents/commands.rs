@@ -6,7 +6,7 @@ use subtend_agents::catalog::AgentProblem;
 use subtend_session::ids::Text;
 
 use super::super::fail::{Code, Fail};
-use super::super::paint::{BOLD, DIM, Styled, clip, fill, harmless};
+use super::super::paint::{BOLD, DIM, Styled, clip, fill, harmless, on_one_line};
 use super::super::trust::Trust;
 use super::super::{guidance, workspace};
 use super::{Warning, warn, warning};
@@ -71,7 +71,7 @@ pub(super) fn commands(args: &CommandsArgs) -> Result<Code, Fail> {
         let expanded = command.expand(&args.arguments.join(" ")).map_err(|error| Fail::Usage(error.to_string()))?;
         writeln!(anstream::stdout(), "{}", harmless(&expanded.text))?;
         for note in &expanded.notes {
-            writeln!(anstream::stderr(), "{}: {}", Styled(super::CAUTION, "warning"), harmless(note))?;
+            writeln!(anstream::stderr(), "{}: {}", Styled(super::CAUTION, "warning"), on_one_line(note))?;
         }
         return Ok(Code::Done);
     }

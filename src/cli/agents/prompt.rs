@@ -17,7 +17,7 @@ use subtend_tools::policy::HostPolicy;
 use subtend_tools::workspace::Workspace;
 
 use super::super::fail::{Code, Fail};
-use super::super::paint::{CAUTION, Styled, harmless};
+use super::super::paint::{CAUTION, Styled, harmless, on_one_line};
 use super::super::trust::Trust;
 use super::super::work::setup;
 use super::super::{guidance, settings, workspace};
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     drop(out);
     let mut err = anstream::stderr().lock();
     for warning in &assembled.warnings {
-        writeln!(err, "{}: {}", Styled(CAUTION, "warning"), harmless(warning))?;
+        writeln!(err, "{}: {}", Styled(CAUTION, "warning"), on_one_line(warning))?;
     }
     Ok(Code::Done)
 }
@@ -122,7 +122,7 @@ fn assemble_child(
         Fail::Usage(format!("unknown profile `{}`; known profiles: {known} (--profile)", harmless(name)))
     })?;
     let named = |agent: &str| {
-        let (name, why) = (harmless(name), unusable_reason(catalog, agent));
+        let (name, why) = (on_one_line(name), unusable_reason(catalog, agent));
         let fail = || Fail::Usage(format!("the profile `{name}` names an agent that cannot be used: {why}"));
         catalog.get(agent).map(|manifest| &**manifest).ok_or_else(fail)
     };

@@ -12,7 +12,7 @@ use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 
 use super::super::client::{self, Connection};
 use super::super::fail::Fail;
-use super::super::paint::harmless;
+use super::super::paint::on_one_line;
 use super::super::servers::ServerWarnings;
 use super::attempts::Attempts;
 use super::output_options::OutputOptions;
@@ -211,7 +211,7 @@ impl Work<'_> {
         if !self.is_own()
             && let Some(model) = &opened.session.model
         {
-            self.screen.note(&format!("model: {}", harmless(model)));
+            self.screen.note(&format!("model: {}", on_one_line(model)));
         }
         Ok(opened)
     }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::super::notices::has_log;
-use super::super::paint::{CAUTION, DIM, Styled, harmless};
+use super::super::paint::{CAUTION, DIM, Styled, on_one_line};
 use super::live::{ActivityUpdate, LiveTree};
 use super::stream::Stream;
 use super::view;
@@ -178,7 +178,7 @@ impl Screen {
         let Record::ChildSpawned(spawned) = &**record else { return };
         for warning in &spawned.warnings {
             if !self.quiet && self.warned.insert(Text::clone(warning)) {
-                self.alert(&format!("warning: {}", harmless(warning)));
+                self.alert(&format!("warning: {}", on_one_line(warning)));
             }
         }
     }

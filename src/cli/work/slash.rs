@@ -6,7 +6,7 @@ use subtend_agents::slash::{SlashCommands, Typed};
 use subtend_host::slash::CommandFiles;
 
 use super::super::fail::Fail;
-use super::super::paint::{clip, harmless};
+use super::super::paint::{clip, on_one_line};
 use super::super::trust::Trust;
 use super::super::{guidance, workspace};
 use super::{HereArgs, Screen, Work, WorkArgs, found_session, prompt};
@@ -76,7 +76,7 @@ pub(crate) fn expand(commands: &SlashCommands, text: &str, screen: &mut Screen) 
         Err(error) => return Some(Err(Fail::Usage(error.to_string()))),
     };
     for note in &expanded.notes {
-        screen.note(&format!("/{}: {}", command.name, harmless(note)));
+        screen.note(&format!("/{}: {}", command.name, on_one_line(note)));
     }
     Some(prompt::check(expanded.text))
 }

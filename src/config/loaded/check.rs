@@ -1,6 +1,7 @@
 use subtend_agents::{name, template};
 use subtend_models::models::MAX_MEMBERS;
 use subtend_models::spec::ModelSpec;
+use subtend_session::escape::on_one_line;
 use subtend_tools::dialect::minion;
 
 use super::Loaded;
@@ -26,7 +27,8 @@ pub(super) fn check_combinations(loaded: &Loaded) -> Result<Vec<Warning>, Config
 }
 
 fn refuse<T>(loaded: &Loaded, key: &Key, why: String) -> Result<T, ConfigError> {
-    Err(ConfigError::Conflict { origin: loaded.origin(key), why: format!("`{key}`: {why}") })
+    // Names and values of a file could forge a message.
+    Err(ConfigError::Conflict { origin: loaded.origin(key), why: on_one_line(&format!("`{key}`: {why}")) })
 }
 
 fn shell(loaded: &Loaded) -> Result<(), ConfigError> {
@@ -211,6 +213,7 @@ fn profiles(loaded: &Loaded) -> Vec<Warning> {
     let mut warnings: Vec<Warning> = Vec::new();
     for (name, pool) in missing.into_iter().take(MAX_WARNINGS) {
         let key = Key::from(["tools", "spawn", "profiles", name]);
+        let pool = on_one_line(pool);
         let message = format!("`{key}` names the pool `{pool}`, which does not exist: the caller's model is used");
         warnings.push(Warning { origin: loaded.origin(&key), message });
     }

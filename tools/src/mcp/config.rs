@@ -1,5 +1,6 @@
 //! The configured servers: from `.mcp.json`, and in the same format from the user's own configuration.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -8,11 +9,14 @@ use serde_json::{Map, Value};
 use subtend_session::ids::Text;
 
 use super::names;
+use crate::escape::on_one_line;
 use crate::secrets::Secrets;
 
 pub const FILE: &str = ".mcp.json";
 pub const MAX_FILE_BYTES: u64 = 256 << 10;
 const MAX_SERVERS: usize = 64;
+/// Maximum bytes that variables add to a server: a file can name a long one thousands of times.
+const MAX_EXPANDED: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
@@ -137,7 +141,7 @@ impl ServerList {
             match server(raw, entry, origin, variable, &mut list.problems) {
                 Ok(Some(server)) => list.add(server),
                 Ok(None) => {}
-                Err(why) => list.problems.push(format!("MCP server `{}`: {why}", crate::escape::exact(raw))),
+                Err(why) => list.problems.push(format!("MCP server `{}`: {why}", on_one_line(raw))),
             }
         }
         list
@@ -174,9 +178,10 @@ fn server(
         return Ok(None);
     }
     for key in entry.rest.keys().filter(|key| !IGNORED_KEYS.contains(&&***key)) {
-        problems.push(format!("MCP server `{name}`: `{}` is unknown and has no effect", crate::escape::exact(key)));
+        problems.push(format!("MCP server `{name}`: `{}` is unknown and has no effect", on_one_line(key)));
     }
-    let expand = |text: &String| expand_variables(text, variable);
+    let budget = Cell::new(MAX_EXPANDED);
+    let expand = |text: &String| expand_variables(text, variable, &budget);
     let expand_all = |texts: &BTreeMap<String, String>| {
         texts.iter().map(|(key, value)| Ok((key.clone(), expand(value)?))).collect::<Result<BTreeMap<_, _>, String>>()
     };
@@ -198,7 +203,7 @@ fn server(
         ("http" | "streamable-http" | "streamableHttp", ..) => {
             return Err("an HTTP server needs `url`, without `command`".to_owned());
         }
-        _ => return Err(format!("the transport `{}` is unknown: use `stdio` or `http`", crate::escape::exact(kind))),
+        _ => return Err(format!("the transport `{}` is unknown: use `stdio` or `http`", on_one_line(kind))),
     };
     if let ServerTransport::Stdio { command, args, env } = &transport {
         let all = [command].into_iter().chain(args).chain(env.keys()).chain(env.values());
@@ -233,8 +238,12 @@ fn address(url: String) -> Result<String, String> {
     Ok(url)
 }
 
-/// Expands `${NAME}` and `${NAME:-default}`.
-fn expand_variables(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+/// Expands `${NAME}` and `${NAME:-default}`, up to a budget of bytes.
+fn expand_variables(
+    text: &str,
+    variable: &dyn Fn(&str) -> Option<String>,
+    budget: &Cell<usize>,
+) -> Result<String, String> {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once("${") {
         out.push_str(before);
@@ -247,17 +256,20 @@ fn expand_variables(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Re
             Some((name, default)) => (name, Some(default)),
             None => (inner, None),
         };
-        match (variable(name), default) {
-            (Some(value), None) => out.push_str(&value),
-            (Some(value), Some(_)) if !value.is_empty() => out.push_str(&value),
-            (_, Some(default)) => out.push_str(default),
+        let value = match (variable(name), default) {
+            (Some(value), None) => value,
+            (Some(value), Some(_)) if !value.is_empty() => value,
+            (_, Some(default)) => default.to_owned(),
             (None, None) => {
-                let name = crate::escape::exact(name);
+                let name = on_one_line(name);
                 return Err(format!(
                     "the variable `{name}` is not set, or servers may not use it: set it, or write `${{{name}:-default}}`"
                 ));
             }
-        }
+        };
+        let left = budget.get().checked_sub(value.len());
+        budget.set(left.ok_or_else(|| format!("its variables have more than {MAX_EXPANDED} bytes: name fewer"))?);
+        out.push_str(&value);
         rest = remaining;
     }
     out.push_str(rest);
@@ -266,6 +278,8 @@ fn expand_variables(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Re
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn variable(name: &str) -> Option<String> {
@@ -342,10 +356,40 @@ mod tests {
 
     #[test]
     fn variables_expand_as_in_other_products() {
-        let expanded = |text| expand_variables(text, &variable);
+        let expanded = |text| expand_variables(text, &variable, &Cell::new(4));
         assert_eq!(expanded("a${TOKEN}b${EMPTY:-c}$d${EMPTY}"), Ok("at0pbc$d".into()));
         assert_eq!(expanded("${TOKEN"), Ok("${TOKEN".into()));
         assert!(expanded("${NONE}").is_err());
+    }
+
+    /// A file can name a variable thousands of times in each server. The control: as often as the limit allows.
+    #[test]
+    fn variables_add_a_bounded_part_to_a_server() {
+        let long = |_: &str| Some("x".repeat(1 << 10));
+        let parsed = |count: usize| {
+            let entry = json!({"command": "a", "args": vec!["${LONG}"; count], "env": {"K": "${LONG:-y}"}});
+            let list = ServerList::parse(&json!({"mcpServers": {"s": entry}}).to_string(), Origin::Workspace, &long);
+            (list.servers.len(), list.problems)
+        };
+        let refused = "MCP server `s`: its variables have more than 262144 bytes: name fewer".to_owned();
+        assert_eq!((parsed(255), parsed(256)), ((1, vec![]), (0, vec![refused])));
+    }
+
+    #[test]
+    fn names_of_a_file_stay_on_one_line_of_a_problem() {
+        let list = parse(
+            r#"{"mcpServers": {"a\nb": {"command": "x", "k\nl": 1}, "b": {"type": "t\nu"}, "c": {"command": "${V\nW}"},
+                "d__\n": {}, "e\nf": {}}}"#,
+        );
+        let expected = [
+            "MCP server `a_b`: `k<U+000A>l` is unknown and has no effect",
+            "MCP server `b`: the transport `t<U+000A>u` is unknown: use `stdio` or `http`",
+            "MCP server `c`: the variable `V<U+000A>W` is not set, or servers may not use it: set it, or write \
+             `${V<U+000A>W:-default}`",
+            "MCP server `d__<U+000A>`: its name `d___` contains `__`, or starts or ends with `_`: rename it",
+            "MCP server `e<U+000A>f`: `command` is missing",
+        ];
+        assert_eq!(list.problems, expected);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use subtend::config::{DefaultModel, Key, Loaded, Origin};
 use subtend_agents::manifest::Manifest;
 
 use super::super::super::fail::Fail;
-use super::super::super::paint::harmless;
+use super::super::super::paint::on_one_line;
 use super::{MODEL, ModelSetup};
 
 /// Prefix of the provider that needs no key. Its use must be enabled explicitly.
@@ -100,8 +100,8 @@ impl ModelSetup {
                     .to_owned()
             }
             (model, chosen) => {
-                let at = self.server(&model).map_or_else(String::new, |server| format!(" at {}", harmless(server)));
-                format!("model: {}{at} ({})", harmless(&model), harmless(&chosen.to_string()))
+                let at = self.server(&model).map_or_else(String::new, |server| format!(" at {}", on_one_line(server)));
+                format!("model: {}{at} ({})", on_one_line(&model), on_one_line(&chosen.to_string()))
             }
         }
     }
