@@ -102,6 +102,65 @@ async fn model_call_waits_for_tools_and_the_next_has_the_changed_list() {
     shut(runtime).await;
 }
 
+/// A source that shows each session a tool of its own.
+struct OwnTools(Option<SessionId>);
+
+impl LiveTools for OwnTools {
+    fn generation(&self) -> u64 {
+        1
+    }
+
+    fn tools(&self) -> Registry {
+        let names = self.0.iter().map(|session| format!("of-{session}")).chain(["shared".to_owned()]);
+        tools(names.map(|name| tool(&name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("came")) })))
+    }
+
+    fn of_session(&self, session: SessionId) -> Option<Arc<dyn LiveTools>> {
+        Some(Arc::new(Self(Some(session))))
+    }
+
+    fn find_unlisted(&self, _: &str) -> Option<Arc<dyn Tool>> {
+        None
+    }
+
+    fn settle(&self) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+}
+
+/// Sessions of one agent share their offer otherwise. The control: the tool that all sessions see.
+#[tokio::test(start_paused = true)]
+async fn tools_of_a_session_are_offered_and_called_in_no_other() {
+    let journal = journal();
+    let offers = Offers::default();
+    let saw = Arc::clone(&offers);
+    let answer = move |request: Request| {
+        let mut saw = saw.lock().expect("no panic");
+        saw.push(offered(&request).into_iter().filter(|name| name.starts_with("of-") || name == "shared").collect());
+        // The second session calls the tool of the first one.
+        let first = saw[0][0].clone();
+        async move {
+            Ok(match answers(&request) {
+                0 => calls([(&*first, json!({})), ("shared", json!({}))]),
+                _ => text(&results(&request).join(" ")),
+            })
+        }
+    };
+    let registry = Registry::builder().live(Arc::new(OwnTools(None))).build();
+    let runtime = builder(&journal).tools(registry).model(model(answer)).start().await.expect("a runtime");
+    let (one, first) = ask(&runtime, "go").await;
+    let (other, second) = ask(&runtime, "go").await;
+    let own = |session: &SessionHandle| vec![format!("of-{}", session.id()), "shared".to_owned()];
+    assert_eq!(*offers.lock().expect("no panic"), [own(&one), own(&one), own(&other), own(&other)]);
+    assert_eq!(first.text.as_deref(), Some("came came"));
+    let second = second.text.unwrap_or_default().to_string();
+    assert!(
+        second.starts_with(&format!("no tool is named `of-{}`.", one.id())) && second.ends_with(" came"),
+        "{second}"
+    );
+    shut(runtime).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn cancel_ends_the_wait_for_tools_at_once() {
     let (journal, source) = (journal(), LateTools::after(None));

@@ -5,6 +5,7 @@
 //! server, within a budget. Tool descriptions of a server are untrusted data: bounded, escaped, and compared with earlier descriptions.
 
 mod argument_memory;
+mod asked_questions;
 mod checker;
 mod client;
 mod config;
@@ -15,6 +16,7 @@ mod http;
 mod kept_schemas;
 mod known_tools;
 mod list_changes;
+mod logged_problems;
 mod login;
 mod names;
 mod open_calls;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid, ToolEffect};
 use subtend_session::command::NeededApproval;
-use subtend_session::ids::Text;
+use subtend_session::ids::{SessionId, Text};
 use subtend_session::message::ToolSpec;
 
 use crate::arguments::{self, ArgumentSchema};
@@ -187,6 +187,12 @@ impl Registry {
     /// Returns [`Registry::workspace_tools`] with settings for commands.
     pub fn workspace_tools_with(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Tool>> {
         builtin::tools(guard, commands)
+    }
+
+    /// Returns the registry as `session` sees it. `None` if it sees what all sessions see.
+    pub fn of_session(&self, session: SessionId) -> Option<Self> {
+        let live = self.live.as_ref()?.of_session(session)?;
+        Some(Self { tools: Arc::clone(&self.tools), live: Some(live) })
     }
 
     /// Returns a static tool of the registry.

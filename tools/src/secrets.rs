@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "mcp")]
+use serde_json::Value;
 use subtend_session::ids::Text;
 use tokio::time::Instant;
 
@@ -17,7 +19,7 @@ const QUIET: Duration = Duration::from_millis(500);
 
 /// Secret values, which are replaced by their names in tool results.
 ///
-/// A value is found verbatim, also across line breaks, but not encoded or split otherwise.
+/// A value is found verbatim, also across line breaks and their escapes `\n` and `\r`, but not encoded or split otherwise.
 ///
 /// ```
 /// use subtend_tools::secrets::Secrets;
@@ -60,16 +62,50 @@ impl Secrets {
         self.redact_broken(&text).map_or(text, Cow::Owned)
     }
 
+    /// Returns whether a text in `value` has a secret, or the JSON of `value`, in which a secret with line breaks or quotes is
+    /// escaped.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn are_in(&self, value: &Value) -> bool {
+        !self.is_empty() && (self.is_in(&value.to_string()) || self.are_in_texts(value))
+    }
+
+    #[cfg(feature = "mcp")]
+    fn are_in_texts(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.is_in(text),
+            Value::Array(items) => items.iter().any(|item| self.are_in_texts(item)),
+            Value::Object(fields) => fields.iter().any(|(key, value)| self.is_in(key) || self.are_in_texts(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        }
+    }
+
+    /// Returns `value` with each text redacted.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn redact_texts(&self, value: &Value) -> Value {
+        let text = |text: &String| self.redact(text).into_owned();
+        match value {
+            Value::String(one) => text(one).into(),
+            Value::Array(items) => items.iter().map(|item| self.redact_texts(item)).collect(),
+            Value::Object(fields) => fields.iter().map(|(key, one)| (text(key), self.redact_texts(one))).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+
+    #[cfg(feature = "mcp")]
+    pub(crate) fn is_in(&self, text: &str) -> bool {
+        matches!(self.redact(text), Cow::Owned(_))
+    }
+
     /// Replaces values that line breaks interrupt, as those between the parts of a server's answer. Returns `None` if it finds none.
     fn redact_broken(&self, text: &str) -> Option<String> {
-        const BREAKS: [char; 2] = ['\n', '\r'];
-        if self.is_empty() || !text.contains(BREAKS) {
+        // A value may lose its own line breaks, as in an address.
+        if !has_breaks(text) && !self.0.iter().any(|(_, value)| has_breaks(value)) {
             return None;
         }
-        let joined = text.replace(BREAKS, "");
+        let joined = without_breaks(text);
         let mut found = Vec::new();
         for (name, value) in self.0.iter() {
-            let value = value.replace(BREAKS, "");
+            let value = without_breaks(value);
             if value.len() >= SHORTEST {
                 found.extend(joined.match_indices(&value).map(|(at, _)| (at, value.len(), name)));
             }
@@ -78,17 +114,47 @@ impl Secrets {
             return None;
         }
         // Positions take eight times the memory of the text, and most texts have no secret.
-        let kept: Vec<usize> = text
-            .bytes()
-            .enumerate()
-            .filter(|(_, byte)| !BREAKS.contains(&char::from(*byte)))
-            .map(|(at, _)| at)
-            .collect();
+        let kept: Vec<usize> = kept_bytes(text).map(|(at, _)| at).collect();
         let in_text = |(at, len, name): (usize, usize, _)| {
             let last = at.saturating_add(len).saturating_sub(1);
             Some((*kept.get(at)?, kept.get(last)?.saturating_add(1), name))
         };
         replace(text, found.into_iter().filter_map(in_text).collect())
+    }
+}
+
+fn has_breaks(text: &str) -> bool {
+    text.contains(['\n', '\r']) || text.contains("\\n") || text.contains("\\r")
+}
+
+fn without_breaks(text: &str) -> String {
+    // Breaks are ASCII, so the rest is valid.
+    String::from_utf8(kept_bytes(text).map(|(_, byte)| byte).collect()).unwrap_or_default()
+}
+
+/// Returns the bytes outside of line breaks, with their positions.
+fn kept_bytes(text: &str) -> impl Iterator<Item = (usize, u8)> {
+    let mut at = 0_usize;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = text.as_bytes().get(at..)?;
+            let (here, of_break) = (at, break_len(rest));
+            at = at.saturating_add(of_break.max(1));
+            if of_break == 0 {
+                return rest.first().map(|byte| (here, *byte));
+            }
+        }
+    })
+}
+
+/// Returns the length of the line break with which `rest` starts, or of its escape. JSON that is quoted again has several backslashes.
+fn break_len(rest: &[u8]) -> usize {
+    const MAX_BACKSLASHES: usize = 4;
+    let backslashes = rest.iter().take(MAX_BACKSLASHES).take_while(|byte| **byte == b'\\').count();
+    match (backslashes, rest.get(backslashes)) {
+        (0, Some(b'\n' | b'\r')) => 1,
+        (1.., Some(b'n' | b'r')) => backslashes.saturating_add(1),
+        _ => 0,
     }
 }
 
@@ -198,6 +264,11 @@ mod tests {
             ("s\nk\n-\n0\n1\n2\n3\n4\n5\n6\n7\n8\n9", "[KEY redacted]"),
             ("sk-0123\n456789 sk-01234\n56789", "[KEY redacted] [KEY redacted]"),
             ("sk-0123 456789\nsk-01", "sk-0123 456789\nsk-01"),
+            (r#"{"key":"-----A\nbcdef\n-----"}"#, r#"{"key":"[PEM redacted]"}"#),
+            (r#""{\"key\":\"-----A\\r\\nbcdef\\r\\n-----\"}""#, r#""{\"key\":\"[PEM redacted]\"}""#),
+            ("a -----Abcdef----- b", "a [PEM redacted] b"),
+            (r"sk-0123\n456789\t", r"[KEY redacted]\t"),
+            (r"sk-0123\t456789\n", r"sk-0123\t456789\n"),
         ] {
             assert_eq!(secrets.redact(text), redacted, "{text:?}");
         }

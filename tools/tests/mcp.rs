@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use super::scene::*;
 use subtend_session::call::ToolErrorKind;
 use subtend_session::command::NeededApproval;
-use subtend_session::ids::Text;
+use subtend_session::ids::{SessionId, Text};
 use subtend_tools::mcp::{ConnectionSettings, KnownTools, Origin, ServerConfig, ServerList, ServerTransport, Servers};
 use subtend_tools::registry::{Classified, LiveTools as _};
 use subtend_tools::tool::{Progress, ToolOutput};
@@ -22,6 +22,7 @@ use super::scene;
 
 mod posts;
 mod renewals;
+mod sessions;
 
 /// Environment variable that selects the server's behaviour.
 const MODE: &str = "SUBTEND_TEST_MCP";
@@ -37,6 +38,10 @@ fn server() {
 
 /// The address of a page that the server asks the user to open.
 const PAGE: &str = "https://maps.example/choose?e=1";
+
+/// The starts of texts after which the mode `telling` repeats its token.
+const TOLD: [&str; 10] =
+    ["Tool noise.", "Tool flood.", "note:1", "first", "A note.", "greet", "Greets.", "noted", "Greet ", "one"];
 
 /// The letter that a long tool name repeats.
 const LONG: &str = "x";
@@ -62,6 +67,14 @@ impl FakeServer {
     }
 
     fn say(&mut self, message: &Value) {
+        let mut message = message.to_string();
+        if self.mode == "telling" {
+            // Every text of the server repeats its token.
+            let token = json!(std::env::var("TOKEN").unwrap()).to_string();
+            for text in TOLD {
+                message = message.replace(&format!("\"{text}"), &format!("\"{text} {}", token.trim_matches('"')));
+            }
+        }
         writeln!(self.out, "{message}").unwrap();
         self.out.flush().unwrap();
     }
@@ -370,7 +383,13 @@ impl ServerScene {
     }
 
     fn registry(&self) -> Registry {
-        Registry::builder().tools(Registry::workspace_tools(None)).unwrap().live(Arc::new(self.servers.clone())).build()
+        self.registry_of(self.invocation(json!({})).key.session)
+    }
+
+    fn registry_of(&self, session: SessionId) -> Registry {
+        let live = Arc::new(self.servers.clone());
+        let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().live(live).build();
+        registry.of_session(session).unwrap_or(registry)
     }
 
     fn invocation(&self, args: Value) -> ToolInvocation {
@@ -384,7 +403,8 @@ impl ServerScene {
     async fn run(&self, tool: &str, call: ToolInvocation) -> Result<ToolOutput, ToolError> {
         let name = format!("mcp__fake__{tool}");
         let args = call.args.to_string();
-        match self.registry().classify(&name, &args, &Authority::allow_all(), None, true, &|_| false) {
+        match self.registry_of(call.key.session).classify(&name, &args, &Authority::allow_all(), None, true, &|_| false)
+        {
             Classified::Ready { tool, args, .. } => tool.run(ToolInvocation { args, ..call }).await,
             Classified::Invalid { message, .. } => Err(ToolError::bad_args(message.to_string())),
         }
@@ -638,7 +658,7 @@ struct LoggedReasons(std::sync::Arc<Mutex<Vec<String>>>);
 
 impl tracing::field::Visit for LoggedReasons {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "why" {
+        if matches!(field.name(), "why" | "problem") {
             self.0.lock().unwrap().push(format!("{value:?}"));
         }
     }
@@ -680,6 +700,24 @@ async fn error_of_a_changed_list_is_logged_as_one_line() {
     until("the list fails", || !logged.0.lock().unwrap().is_empty()).await;
     let reasons = logged.0.lock().unwrap().clone();
     assert_eq!(reasons, ["no [TOKEN redacted] WARN all calls are approved (code -32000)"]);
+}
+
+/// The control: each problem is logged once, and the report has it.
+#[tokio::test]
+async fn problem_of_changed_lists_is_logged_once() {
+    let logged = LoggedReasons::default();
+    let _logging = tracing::subscriber::set_default(logged.clone());
+    let scene = ServerScene::mode("hostile").await;
+    let problems = scene.servers.reports().remove(0).problems;
+    for _ in 0..3 {
+        let before = scene.servers.generation();
+        assert_eq!(text(scene.call("change", json!({})).await), "changed");
+        until("the list is read", || scene.servers.generation() > before).await;
+    }
+    let reasons = logged.0.lock().unwrap().clone();
+    let of_tools: Vec<_> = reasons.iter().filter(|why| why.starts_with("its tool")).cloned().collect();
+    assert_eq!(of_tools, problems);
+    assert_eq!((problems.len(), scene.servers.reports().remove(0).problems), (1, problems));
 }
 
 /// The server reports the change before the result of its call. The control: without a change, there is no wait.
@@ -783,9 +821,12 @@ async fn question_with_a_secret_is_redacted_and_unanswerable() {
     }
     let scene = ServerScene::of(vec![config]).await;
     let output = text(scene.call("ask", json!({})).await);
-    assert!(output.contains(": \"Is [TOKEN redacted] your token?\", answered by"), "{output}");
-    assert!(output.ends_with("(it contains a secret, so it cannot be answered)]"), "{output}");
-    let args = json!({"mcp_answers": [{"question": question(&output), "answer": {"city": "Lisbon"}}]});
+    assert!(
+        output.ends_with(": \"Is [TOKEN redacted] your token?\" (it contains a secret, so it cannot be answered)]"),
+        "{output}"
+    );
+    assert!(!output.contains("To answer"), "{output}");
+    let args = json!({"mcp_answers": [{"question": "0", "answer": {"city": "Lisbon"}}]});
     let authority = Authority::of(RuleSet::only(Verdict::Ask));
     match scene.registry().classify("mcp__fake__ask", &args.to_string(), &authority, None, true, &|_| false) {
         Classified::Ready { access: Some(access), .. } => {

@@ -31,6 +31,8 @@ pub(crate) struct ToolSetKey {
     /// The session's model, if it may propose a plan.
     pub(crate) plans: Option<Text>,
     pub(crate) above: Arc<[Text]>,
+    /// The session, if it sees other tools than all sessions.
+    pub(crate) session: Option<SessionId>,
 }
 
 /// Bytes of a name in a list, besides its text.
@@ -240,6 +242,7 @@ mod tests {
                 source: Source::default(),
                 plans: None,
                 above: above.into(),
+                session: None,
             };
             key.bytes()
         };

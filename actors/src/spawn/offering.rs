@@ -34,6 +34,7 @@ impl Agents {
         let attended = self.approvals.is_attended();
         let above = self.ancestor_agents(state);
         let generation = self.tools.generation();
+        let own_tools = self.tools.of_session(state.id);
         let key = ToolSetKey {
             generation,
             agent: Arc::clone(agent),
@@ -48,12 +49,14 @@ impl Agents {
             source: self.source(state.created.source),
             plans: self.plans(state),
             above,
+            session: own_tools.as_ref().map(|_| state.id),
         };
         let mut tool_sets = self.offers.tool_sets.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(offer) = tool_sets.get(&key) {
             return Arc::clone(offer);
         }
-        let offer = Arc::new(self.make_offer(state, &key));
+        let tools = own_tools.unwrap_or_else(|| self.tools.clone());
+        let offer = Arc::new(self.make_offer(state, &key, tools));
         tool_sets.retain(|other| other.generation == generation);
         let manifest = self.catalog.get(&offer.agent).map_or(0, |manifest| manifest.body.len());
         let prompt = offer.offers.as_ref().map_or(0, |_| manifest.saturating_add(self.instructions.bytes()));
@@ -83,13 +86,13 @@ impl Agents {
         intersect_lists(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
     }
 
-    fn make_offer(&self, state: &State, key: &ToolSetKey) -> ToolSet {
+    fn make_offer(&self, state: &State, key: &ToolSetKey, tools: Registry) -> ToolSet {
         let ToolSetKey { agent, only, attended, above, dialects, nested, returns, in_full, source, plans, .. } = key;
         let manifest = self.catalog.get(agent);
         let above: Vec<Authority> = above.iter().map(|agent| self.current_authority(agent)).collect();
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
         let authority = Arc::new(state.ceiling.effective(&policy, &self.current_authority(agent), &above));
-        let mut specs = self.tools.offered(&authority, only.as_deref(), *attended);
+        let mut specs = tools.offered(&authority, only.as_deref(), *attended);
         let shown_tools = specs.iter().map(|tool| Arc::clone(&tool.name)).collect();
         let finds = in_full.as_ref().map(|shown| Finds { all: specs.as_slice().into(), shown: shown.clone() });
         if let Some(finds) = &finds {
@@ -120,7 +123,7 @@ impl Agents {
             profiles: profiles::offered(&self.dialects, &authority),
             templates: profiles::offered_templates(&self.dialects),
             // Computed as if an approver were attached, so that a later activation classifies a call in the same way.
-            tools: self.tools.offered(&authority, only.as_deref(), true).into_iter().map(|tool| tool.name).collect(),
+            tools: tools.offered(&authority, only.as_deref(), true).into_iter().map(|tool| tool.name).collect(),
             shown_tools,
             nested: *nested,
             source: *source,
@@ -143,10 +146,10 @@ impl Agents {
         specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
         let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
-        let specs = specs.into();
         ToolSet {
             generation: key.generation,
-            specs,
+            tools,
+            specs: specs.into(),
             agent,
             attended,
             authority,
@@ -244,7 +247,7 @@ impl Agents {
             ask: NeededApproval::None,
             ready: None,
         };
-        match self.tools.classify_offered(tool, args, &offer.authority, offer.only.as_deref(), true, &granted) {
+        match offer.tools.classify_offered(tool, args, &offer.authority, offer.only.as_deref(), true, &granted) {
             Some(Found::Ready { tool, args, kind, access, ask }) => Classified {
                 kind,
                 note: None,

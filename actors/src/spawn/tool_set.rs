@@ -12,7 +12,7 @@ use subtend_session::message::ToolSpec;
 use subtend_session::record::AgentOverride;
 use subtend_session::settings::Settings;
 use subtend_tools::dialect::{Offered, discovery, is_locked};
-use subtend_tools::registry::list_contains;
+use subtend_tools::registry::{Registry, list_contains};
 
 use crate::calls::in_flight::Parsed;
 
@@ -20,6 +20,8 @@ use crate::calls::in_flight::Parsed;
 pub(crate) struct ToolSet {
     /// The registry's generation, which changes when tools are added or removed.
     pub(crate) generation: u64,
+    /// The host's tools, as the session sees them.
+    pub(crate) tools: Registry,
     /// The tools, as the model sees them.
     pub(crate) specs: Arc<[ToolSpec]>,
     pub(crate) agent: Text,

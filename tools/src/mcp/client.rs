@@ -100,7 +100,8 @@ impl Client {
         let total = params.total.map_or_else(String::new, |total| format!("/{total}"));
         let message =
             params.message.as_deref().map_or_else(String::new, |message| format!(" {}", head(message, MAX_LINE)));
-        let line = crate::escape::harmless(&format!("{}{total}{message}", params.progress)).replace('\n', " ");
+        // The receiver joins the lines after it has redacted secrets.
+        let line = crate::escape::harmless(&format!("{}{total}{message}", params.progress));
         let line = shorten(&line, MAX_LINE);
         let mut calls = self.0.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(progress) = calls.watched.get(&params.progress_token).cloned() else {

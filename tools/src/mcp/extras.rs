@@ -16,6 +16,7 @@ use super::sanitized_tool::{Purpose, SanitizedTool};
 use super::{paging, result};
 use crate::bounded::shorten;
 use crate::escape::harmless;
+use crate::secrets::Secrets;
 
 /// Maximum bytes of one entry in a list.
 const MAX_ENTRY: usize = 300;
@@ -52,13 +53,13 @@ const REQUESTS_INPUT: &str = "it requests input, which is not supported for reso
 pub(super) async fn resources(
     up: &ServerConnection,
     args: &JsonObject,
-    open: &ServerCall,
+    (open, secrets): (&ServerCall, &Secrets),
 ) -> Result<String, CallFailure> {
     let peer = &up.peer();
     if let Some(uri) = args.get("uri").and_then(|uri| uri.as_str()) {
         return match peer.read_resource_once(ReadResourceRequestParams::new(uri)).await {
             Ok(ReadResourceResponse::Complete(read)) => {
-                Ok(result::join_parts(read.contents.iter().map(result::resource)))
+                Ok(result::join_parts(read.contents.iter().map(|one| result::resource(one, secrets))))
             }
             Ok(_) => Err(CallFailure::Refused(REQUESTS_INPUT.into())),
             Err(error) => Err(up.call_error(error, open).await),
@@ -98,14 +99,14 @@ pub(super) async fn resources(
         Err(CallFailure::Refused(why)) => truncated.push(why.into_result()),
         Err(failed) => return Err(failed),
     }
-    Ok(list(lines, "resources", truncated))
+    Ok(list(lines, ("resources", secrets), truncated))
 }
 
 /// Returns the prompt that a call names, or the list of prompts.
 pub(super) async fn prompts(
     up: &ServerConnection,
     args: &JsonObject,
-    open: &ServerCall,
+    (open, secrets): (&ServerCall, &Secrets),
 ) -> Result<String, CallFailure> {
     let peer = &up.peer();
     if let Some(name) = args.get("name").and_then(|name| name.as_str()) {
@@ -115,7 +116,7 @@ pub(super) async fn prompts(
             Ok(GetPromptResponse::Complete(got)) => {
                 let message = |role: &Role, content: &ContentBlock| {
                     let role = if matches!(role, Role::User) { "user" } else { "assistant" };
-                    format!("[{role}]\n{}", result::block(content))
+                    format!("[{role}]\n{}", result::block(content, secrets))
                 };
                 Ok(result::join_parts(got.messages.iter().map(|one| message(&one.role, &one.content))))
             }
@@ -130,7 +131,8 @@ pub(super) async fn prompts(
         }
     })
     .await?;
-    Ok(list(listed.entries.iter().map(prompt_text).collect(), "prompts", Vec::from_iter(listed.truncated)))
+    let lines = listed.entries.iter().map(prompt_text).collect();
+    Ok(list(lines, ("prompts", secrets), Vec::from_iter(listed.truncated)))
 }
 
 fn prompt_text(prompt: &Prompt) -> String {
@@ -143,12 +145,12 @@ fn prompt_text(prompt: &Prompt) -> String {
     format!("{}({}): {about}", prompt.name, arguments.join(", "))
 }
 
-/// Returns a list with one printable line for each entry.
-fn list(lines: Vec<String>, what: &str, truncated: Vec<String>) -> String {
+/// Returns a list with one printable line for each entry. Redacts an entry before its lines are joined.
+fn list(lines: Vec<String>, (what, secrets): (&str, &Secrets), truncated: Vec<String>) -> String {
     if lines.is_empty() && truncated.is_empty() {
         return format!("[the server has no {what}]");
     }
-    let line = |line: String| harmless(&shorten(&line, MAX_ENTRY)).replace(['\n', '\r'], " ");
+    let line = |line: String| harmless(&shorten(&secrets.redact(&line), MAX_ENTRY)).replace(['\n', '\r'], " ");
     let truncated = truncated.into_iter().map(|why| format!("[{why}]"));
     result::join_parts(lines.into_iter().map(line).chain(truncated))
 }

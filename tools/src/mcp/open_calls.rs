@@ -151,7 +151,7 @@ mod tests {
     /// The control: a question is kept for the only open call, or for the named call.
     #[test]
     fn question_without_a_call_is_not_kept() {
-        let question = |text: &str| ServerQuestion::Other(text.to_owned());
+        let question = |text: &str| ServerQuestion::Other { message: text.to_owned(), why: "" };
         let kept = |questions: &[&str], has_unassigned| DeclinedQuestions {
             questions: questions.iter().map(|text| question(text)).collect(),
             has_unassigned,

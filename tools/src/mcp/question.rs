@@ -1,7 +1,6 @@
 //! Questions of a server to the user: a form to fill, or a page to open. The user approves an answer for exactly one question. The id of a
 //! question is a digest of its message and of its form or address, and the approval shows both in full.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use reqwest::Url;
@@ -11,10 +10,13 @@ use subtend_session::ids::Hash;
 
 use super::names::ANSWERS;
 use super::result;
+use crate::bounded::shorten;
 use crate::secrets::Secrets;
 
 /// Maximum bytes of a question and its form. A longer question is declined, because an approval could not show it in full.
 const MAX_QUESTION: usize = 600;
+/// Maximum bytes of the message of a question that cannot be answered.
+const MAX_UNANSWERABLE: usize = 2_000;
 /// Maximum bytes that an approval shows without truncation.
 const MAX_SHOWN: usize = 1_000;
 
@@ -22,8 +24,8 @@ const MAX_SHOWN: usize = 1_000;
 pub(super) enum ServerQuestion {
     /// A question that can be answered.
     Answerable(Question),
-    /// A question that cannot be answered, as described in the result of the call.
-    Other(String),
+    /// A question that cannot be answered, and the reason.
+    Other { message: String, why: &'static str },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) struct Question {
     id: String,
     /// The message in quotes, on one line.
     message: String,
+    /// The message, and the form or address, as the server sent them: a secret with a line break is escaped in the other texts.
+    sent: Value,
     asked: RequestedInput,
     /// True if the approved answer did not match the form and was not sent to the server.
     is_misanswered: bool,
@@ -47,7 +51,9 @@ enum RequestedInput {
 impl Question {
     /// Converts the question, and returns the schema of its answer too.
     pub(super) fn of(params: &ElicitRequestParams) -> (ServerQuestion, Value) {
-        let other = |text: &str, why: &str| (ServerQuestion::Other(format!("{} ({why})", quote(text))), Value::Null);
+        let other = |text: &str, why| {
+            (ServerQuestion::Other { message: shorten(text, MAX_UNANSWERABLE).into_owned(), why }, Value::Null)
+        };
         let (message, schema) = match params {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => (message, requested_schema),
             ElicitRequestParams::UrlElicitationParams { message, url, .. } => {
@@ -71,6 +77,7 @@ impl Question {
             ServerQuestion::Answerable(Self {
                 id: digest.to_string(),
                 message: text,
+                sent: json!([message, schema]),
                 asked: RequestedInput::Form(form),
                 is_misanswered: false,
             }),
@@ -98,7 +105,7 @@ impl Question {
         }
         let digest = Hash::of(format!("page {} {message}{raw}", message.len()).as_bytes());
         let asked = RequestedInput::Page { url, host };
-        Ok(Self { id: digest.to_string(), message: text, asked, is_misanswered: false })
+        Ok(Self { id: digest.to_string(), message: text, sent: json!([message, raw]), asked, is_misanswered: false })
     }
 
     /// Returns the action of an answer to a page question; `None` for a form.
@@ -132,7 +139,7 @@ impl ServerQuestion {
     /// Returns a line for the result of the call.
     pub(super) fn line(&self) -> String {
         match self {
-            Self::Answerable(Question { id, message, asked: RequestedInput::Form(form), is_misanswered }) => {
+            Self::Answerable(Question { id, message, asked: RequestedInput::Form(form), is_misanswered, .. }) => {
                 let note =
                     if *is_misanswered { " (the approved answer does not fit, and was not passed on)" } else { "" };
                 format!("question {id}: {message}, answered by an object that fits {form}{note}")
@@ -143,16 +150,22 @@ impl ServerQuestion {
                      `cancel`"
                 )
             }
-            Self::Other(text) => text.clone(),
+            Self::Other { message, why } => format!("{} ({why})", quote(message)),
         }
     }
 
     /// Returns the question. If it contains a secret, it is redacted and cannot be answered, because the approval would record it.
     pub(super) fn without_secrets(&self, secrets: &Secrets) -> Self {
-        match secrets.redact(&self.line()) {
-            Cow::Borrowed(_) => self.clone(),
-            Cow::Owned(line) => Self::Other(format!("{line} (it contains a secret, so it cannot be answered)")),
+        let (message, sent) = match self {
+            Self::Answerable(Question { sent, .. }) => (sent.get(0).and_then(Value::as_str), sent.clone()),
+            Self::Other { message, .. } => (Some(&**message), json!(message)),
+        };
+        // An address loses its tabs when it is read, so its line is checked, too.
+        if !secrets.are_in(&sent) && !secrets.is_in(&self.line()) {
+            return self.clone();
         }
+        let message = secrets.redact(message.unwrap_or_default()).into_owned();
+        Self::Other { message, why: "it contains a secret, so it cannot be answered" }
     }
 }
 
@@ -260,7 +273,29 @@ mod tests {
             assert!(lines[2].starts_with("its form (") && !shown.contains('\u{202e}'), "{shown}");
             assert_eq!(check_answers("notes", &[question], &answers).unwrap().len(), 1);
         }
-        assert!(matches!(asked(&"pad ".repeat(900)), ServerQuestion::Other(text) if text.contains("too long")));
+        assert!(matches!(asked(&"pad ".repeat(900)), ServerQuestion::Other { why, .. } if why.contains("too long")));
+    }
+
+    /// In a quoted message and in the text of a form, a line break is escaped. The control: a question without the secret.
+    #[test]
+    fn secret_with_line_breaks_is_redacted_in_questions() {
+        let secrets = Secrets::of([("PEM", "-----A\n\"b\"cdef\n-----"), ("KEY", "sk-0123456789")]);
+        let form = |title: &str| json!({"type": "object", "properties": {"ok": {"type": "boolean", "title": title}}});
+        let told = |message: &str, title: &str| {
+            let params = json!({"mode": "form", "message": message, "requestedSchema": form(title)});
+            Question::of(&serde_json::from_value(params).unwrap()).0.without_secrets(&secrets)
+        };
+        let why = "(it contains a secret, so it cannot be answered)";
+        let pem = "-----A\n\"b\"cdef\n-----";
+        assert_eq!(told(&format!("Is it {pem}?"), "t").line(), format!("\"Is it [PEM redacted]?\" {why}"));
+        assert_eq!(told("Is it sk-0123\n456789?", "t").line(), format!("\"Is it [KEY redacted]?\" {why}"));
+        assert_eq!(told("Is it?", pem).line(), format!("\"Is it?\" {why}"));
+        let long = format!("{pem}{}", "x".repeat(MAX_QUESTION));
+        assert!(told(&long, "t").line().starts_with("\"[PEM redacted]xxx"));
+        let params = json!({"mode": "url", "message": "Log in.", "url": format!("https://a.example/?{pem}"), "elicitationId": "e"});
+        let page = Question::of(&serde_json::from_value(params).unwrap()).0.without_secrets(&secrets);
+        assert_eq!(page.line(), format!("\"Log in.\" {why}"));
+        assert!(matches!(told("Is it?", "t"), ServerQuestion::Answerable(_)), "the control");
     }
 
     /// Otherwise a permanent approval for a harmless tool would answer the same question of another one. The control: the same tool.
@@ -298,7 +333,7 @@ mod tests {
                 assert!(lines[2].ends_with("\"Log in,\\nplease.\""), "{shown}");
                 lines[1].to_owned()
             }
-            ServerQuestion::Other(why) => why,
+            other @ ServerQuestion::Other { .. } => other.line(),
         };
         let opens = |host: &str, url: &str| {
             format!("you open its page at the host {host}, before you allow this ({} bytes): {url}", url.len())

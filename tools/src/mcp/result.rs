@@ -45,10 +45,14 @@ impl ServerText {
 }
 
 /// Returns the result of a call, bounded to `max_bytes`.
-pub(super) fn of(server: &str, result: &CallToolResult, max_bytes: u64) -> Result<ToolOutput, ToolError> {
-    let mut text = join_parts(result.content.iter().map(block));
+pub(super) fn of(
+    server: &str,
+    result: &CallToolResult,
+    (max_bytes, secrets): (u64, &Secrets),
+) -> Result<ToolOutput, ToolError> {
+    let mut text = join_parts(result.content.iter().map(|part| block(part, secrets)));
     if let (true, Some(value)) = (text.is_empty(), &result.structured_content) {
-        text = value.to_string();
+        text = if secrets.are_in(value) { secrets.redact_texts(value).to_string() } else { value.to_string() };
     }
     if text.is_empty() {
         text = "[the server answered without content]".to_owned();
@@ -109,30 +113,33 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-pub(super) fn block(block: &ContentBlock) -> String {
+/// Returns the text of a part. Redacts names before their line breaks are replaced.
+pub(super) fn block(block: &ContentBlock, secrets: &Secrets) -> String {
+    let shown = |text: &str| name(&secrets.redact(text)).into_owned();
     match block {
         ContentBlock::Text(text) => text.text.clone(),
-        ContentBlock::Image(image) => omitted_note("an image", &image.mime_type, image.data.len()),
-        ContentBlock::Audio(audio) => omitted_note("audio", &audio.mime_type, audio.data.len()),
-        ContentBlock::Resource(embedded) => resource(&embedded.resource),
-        ContentBlock::ResourceLink(link) => format!("[resource {}: {}]", name(&link.name), name(&link.uri)),
+        ContentBlock::Image(image) => omitted_note("an image", &shown(&image.mime_type), image.data.len()),
+        ContentBlock::Audio(audio) => omitted_note("audio", &shown(&audio.mime_type), audio.data.len()),
+        ContentBlock::Resource(embedded) => resource(&embedded.resource, secrets),
+        ContentBlock::ResourceLink(link) => format!("[resource {}: {}]", shown(&link.name), shown(&link.uri)),
         _ => "[content of an unknown kind is left out]".to_owned(),
     }
 }
 
-pub(super) fn resource(contents: &ResourceContents) -> String {
+pub(super) fn resource(contents: &ResourceContents, secrets: &Secrets) -> String {
+    let shown = |text: &str| name(&secrets.redact(text)).into_owned();
     match contents {
-        ResourceContents::TextResourceContents { uri, text, .. } => format!("[resource {}]\n{text}", name(uri)),
+        ResourceContents::TextResourceContents { uri, text, .. } => format!("[resource {}]\n{text}", shown(uri)),
         ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
             let kind = mime_type.as_deref().unwrap_or("unknown type");
-            format!("[resource {}: {} bytes of base64, {}, left out]", name(uri), blob.len(), name(kind))
+            format!("[resource {}: {} bytes of base64, {}, left out]", shown(uri), blob.len(), shown(kind))
         }
         _ => "[a resource of an unknown kind is left out]".to_owned(),
     }
 }
 
 fn omitted_note(content: &str, kind: &str, bytes: usize) -> String {
-    format!("[{content} is left out: {}, {bytes} bytes of base64]", name(kind))
+    format!("[{content} is left out: {kind}, {bytes} bytes of base64]")
 }
 
 #[cfg(test)]
@@ -159,7 +166,7 @@ mod tests {
             {"type": "resource", "resource": {"uri": "x:2", "text": "b"}}
         ]}));
         let text = "a\n[an image is left out: image/png\u{fffd}, 4 bytes of base64]\n[resource one\u{fffd}two: x:1]\n[resource x:2]\nb";
-        assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text(text)));
+        assert_eq!(of("s", &result, (1_000, &Secrets::default())), Ok(ToolOutput::text(text)));
     }
 
     /// The control: the same parts without a secret stay.
@@ -168,7 +175,8 @@ mod tests {
         let secrets = Secrets::of([("KEY", "sk-0123456789")]);
         let parts =
             ["the key: sk-0123", "456", "789", "end"].map(|text| serde_json::json!({"type": "text", "text": text}));
-        let output = of("s", &text_result(serde_json::json!({"content": parts})), 1_000).unwrap();
+        let output =
+            of("s", &text_result(serde_json::json!({"content": parts})), (1_000, &Secrets::default())).unwrap();
         let redacted = crate::redacted::redact_output(&secrets, output.clone());
         assert_eq!(redacted, ToolOutput::text("the key: [KEY redacted]\nend"));
         let other = Secrets::of([("KEY", "sk-9876543210")]);
@@ -178,10 +186,15 @@ mod tests {
     #[test]
     fn structured_content_is_used_if_there_is_no_other() {
         let result = text_result(serde_json::json!({"structuredContent": {"n": 1}}));
-        assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text("{\"n\":1}")));
+        assert_eq!(of("s", &result, (1_000, &Secrets::default())), Ok(ToolOutput::text("{\"n\":1}")));
+        let keys = Secrets::of([("KEY", "{\"a\": \"-----A\nbc\"}")]);
+        let value =
+            serde_json::json!({"structuredContent": {"is {\"a\": \"-----A\nbc\"}": ["{\"a\": \"-----A\nbc\"}", 1]}});
+        let output = of("s", &text_result(value), (1_000, &keys));
+        assert_eq!(output, Ok(ToolOutput::text("{\"is [KEY redacted]\":[\"[KEY redacted]\",1]}")));
         let result =
             text_result(serde_json::json!({"content": [{"type": "text", "text": "t"}], "structuredContent": 1}));
-        assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text("t")));
+        assert_eq!(of("s", &result, (1_000, &Secrets::default())), Ok(ToolOutput::text("t")));
     }
 
     #[test]
@@ -195,7 +208,7 @@ mod tests {
     fn server_error_becomes_a_printable_tool_error() {
         let result =
             text_result(serde_json::json!({"isError": true, "content": [{"type": "text", "text": "no\u{1b}[31m"}]}));
-        let error = of("s", &result, 1_000).unwrap_err();
+        let error = of("s", &result, (1_000, &Secrets::default())).unwrap_err();
         assert_eq!(error.message, "the MCP server `s` reports an error: no<U+001B>[31m");
     }
 

@@ -8,15 +8,17 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::Value;
-use subtend_session::ids::Text;
+use subtend_session::ids::{SessionId, Text};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::asked_questions::AskedQuestions;
 use super::checker::Checker;
 use super::config::{Origin, ServerConfig};
 use super::connection::{ConnectionSettings, START_TIMEOUT, ServerConnection};
 use super::known_tools::KnownTools;
 use super::list_changes::ListChanges;
+use super::logged_problems::LoggedProblems;
 use super::login::ServerLogin;
 use super::names::ANSWERS;
 use super::open_calls::{CallTurns, DeclinedQuestions};
@@ -72,13 +74,13 @@ pub(super) struct LiveServer {
     generation: Arc<AtomicU64>,
     slot: tokio::sync::Mutex<Slot>,
     listed: Mutex<Listed>,
-    /// The questions of the last call of each tool that asked the user for input.
-    asking: Mutex<BTreeMap<Text, Vec<Question>>>,
+    asked: AskedQuestions,
     turns: CallTurns,
     /// The changes of the current connection.
     changes: Mutex<ListChanges>,
     /// Compiles the server's schemas, and checks arguments against them.
     checker: Checker,
+    logged: LoggedProblems,
 }
 
 #[derive(Default)]
@@ -111,10 +113,11 @@ impl LiveServer {
             generation: Arc::clone(generation),
             slot: tokio::sync::Mutex::default(),
             listed: Mutex::default(),
-            asking: Mutex::default(),
+            asked: AskedQuestions::default(),
             turns: CallTurns::default(),
             changes: Mutex::default(),
             checker: Checker::default(),
+            logged: LoggedProblems::default(),
         })
     }
 
@@ -122,10 +125,11 @@ impl LiveServer {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn tools(&self) -> Vec<SanitizedTool> {
+    /// Returns the tools for `session`. Only its own questions are in them.
+    pub(super) fn tools(&self, session: Option<SessionId>) -> Vec<SanitizedTool> {
         let mut tools = self.lock_listed().tools.clone();
         for tool in &mut tools {
-            let questions = self.questions(&tool.names.name);
+            let questions = self.asked.of(session, &tool.names.name);
             if !questions.is_empty() {
                 tool.add_answers_argument(&questions);
             }
@@ -133,13 +137,12 @@ impl LiveServer {
         tools
     }
 
-    /// Returns the answerable questions of a tool's last call.
-    pub(super) fn questions(&self, name: &str) -> Vec<Question> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+    pub(super) fn asked(&self) -> &AskedQuestions {
+        &self.asked
     }
 
-    /// Remembers the questions of a tool, so that the next call can answer them. Returns a text that lists the questions.
-    fn remember_questions(&self, name: &str, declined: &DeclinedQuestions) -> Option<String> {
+    /// Remembers the questions of a tool, so that the session's next call can answer them. Returns a text that lists the questions.
+    fn remember_questions(&self, (session, name): (SessionId, &str), declined: &DeclinedQuestions) -> Option<String> {
         let secrets = self.secrets();
         let requests: Vec<ServerQuestion> =
             declined.questions.iter().map(|question| question.without_secrets(&secrets)).collect();
@@ -154,7 +157,7 @@ impl LiveServer {
         let requested: Vec<String> = requests.iter().map(ServerQuestion::line).collect();
         let form = |request: &ServerQuestion| match request {
             ServerQuestion::Answerable(question) => Some(question.clone()),
-            ServerQuestion::Other(_) => None,
+            ServerQuestion::Other { .. } => None,
         };
         let questions: Vec<Question> = requests.iter().filter_map(form).collect();
         let again = if questions.is_empty() {
@@ -165,15 +168,20 @@ impl LiveServer {
                  {{\"question\": its id, \"answer\": the object}} for each question; the user approves it"
             )
         };
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), questions);
+        self.asked.set((session, name), questions);
         self.generation.fetch_add(1, Ordering::AcqRel);
         Some(format!("[the server asked the user for input, and got none: {}{again}]", requested.join("; ")))
     }
 
-    fn add_questions(&self, name: &str, asked: &DeclinedQuestions, output: ToolOutput, max_bytes: u64) -> ToolOutput {
-        let Some(asked) = self.remember_questions(name, asked) else { return output };
+    fn add_questions(
+        &self,
+        (name, call): (&str, &ToolInvocation),
+        asked: &DeclinedQuestions,
+        output: ToolOutput,
+    ) -> ToolOutput {
+        let Some(asked) = self.remember_questions((call.key.session, name), asked) else { return output };
         let truncated_from = output.truncated_from;
-        let output = result::truncate(format!("{}\n{asked}", output.content), max_bytes);
+        let output = result::truncate(format!("{}\n{asked}", output.content), call.max_bytes);
         ToolOutput { truncated_from: truncated_from.or(output.truncated_from), ..output }
     }
 
@@ -261,10 +269,10 @@ impl LiveServer {
         // Descriptions are sent to the provider of a model, so they must not contain tokens.
         let secrets = self.secrets();
         let total = tools.len();
-        tools.retain(|tool| serde_json::to_string(tool).is_ok_and(|text| secrets.redact(&text) == text));
+        tools.retain(|tool| serde_json::to_value(tool).is_ok_and(|tool| !secrets.are_in(&tool)));
         if tools.len() < total {
             problems.push(format!(
-                "{} of its tools are ignored: they contain the token of its login",
+                "{} of its tools are ignored: they contain a secret of its configuration or login",
                 total.saturating_sub(tools.len())
             ));
         }
@@ -284,12 +292,17 @@ impl LiveServer {
             seen_tools.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
         let (changed, kept) = self.known.remember_and_compare(&self.settings.workspace, &self.config.name, &seen_tools);
         problems.extend(kept.err().map(|why| format!("the descriptions of its tools cannot be remembered: {why}")));
+        let server = &self.config.name;
         for tool in &changed {
-            tracing::warn!(server = %self.config.name, %tool, "the description of an MCP tool changed");
+            // Every change is new.
+            let change = format!("{tool} {}", self.generation.load(Ordering::Acquire));
+            self.logged.log_new(server, &change, || {
+                tracing::warn!(%server, %tool, "the description of an MCP tool changed");
+            });
         }
         let problems: Vec<String> = problems.into_iter().map(|problem| self.one_line(problem)).collect();
         for problem in &problems {
-            tracing::warn!(server = %self.config.name, %problem, "an MCP server has problems");
+            self.logged.log_new(server, problem, || tracing::warn!(%server, %problem, "an MCP server has problems"));
         }
         let (protocol, name) = up.server_info();
         let about = (self.one_line(protocol), name.map(|name| self.one_line(name)));
@@ -313,9 +326,10 @@ impl LiveServer {
     }
 
     /// Calls the tool that models call `name`, if the server still lists it and `check` permits the call. The invocation has no arguments.
+    /// Only questions of `session` can be answered: those that the approval shows.
     pub(super) async fn call(
         self: &Arc<Self>,
-        name: &str,
+        (name, session): (&str, Option<SessionId>),
         (call, mut args): (&ToolInvocation, Value),
         check: &(dyn Fn(&SanitizedTool, &Value) -> Result<(), ToolError> + Send + Sync),
     ) -> Result<ToolOutput, ToolError> {
@@ -333,7 +347,7 @@ impl LiveServer {
         // The schema may have changed since the call was classified.
         let answers = args.as_object_mut().and_then(|args| args.remove(ANSWERS));
         let answers = match &answers {
-            Some(answers) => question::check_answers(&tool.names.action, &self.questions(name), answers)
+            Some(answers) => question::check_answers(&tool.names.action, &self.asked.of(session, name), answers)
                 .map_err(ToolError::bad_args)?,
             None => BTreeMap::new(),
         };
@@ -351,11 +365,11 @@ impl LiveServer {
         match called {
             Ok(ServerAnswer::Text(text)) => Ok(result::truncate(text, call.max_bytes)),
             Ok(ServerAnswer::Call(answer)) => {
-                let output = result::of(server, &answer, call.max_bytes)?;
-                Ok(self.add_questions(name, &asked, output, call.max_bytes))
+                let output = result::of(server, &answer, (call.max_bytes, &self.secrets()))?;
+                Ok(self.add_questions((name, call), &asked, output))
             }
             Err(CallFailure::Refused(why)) => {
-                let asked = self.remember_questions(name, &asked);
+                let asked = self.remember_questions((call.key.session, name), &asked);
                 let asked = asked.map_or_else(String::new, |asked| format!("\n{asked}"));
                 let why = why.into_result();
                 Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}{asked}")))
@@ -391,13 +405,13 @@ impl LiveServer {
         answers: BTreeMap<String, Value>,
         progress: &Progress,
     ) -> (Result<ServerAnswer, CallFailure>, DeclinedQuestions) {
-        let has_answers = !answers.is_empty();
+        let (has_answers, secrets) = (!answers.is_empty(), self.secrets());
         let calling = async {
             let open = up.client().open_call(answers);
             let answered = match tool.purpose {
                 Purpose::Tool => up.call(&tool.remote, args, (&open, progress)).await.map(ServerAnswer::Call),
-                Purpose::Resources => extras::resources(up, &args, &open).await.map(ServerAnswer::Text),
-                Purpose::Prompts => extras::prompts(up, &args, &open).await.map(ServerAnswer::Text),
+                Purpose::Resources => extras::resources(up, &args, (&open, &secrets)).await.map(ServerAnswer::Text),
+                Purpose::Prompts => extras::prompts(up, &args, (&open, &secrets)).await.map(ServerAnswer::Text),
             };
             (answered, open.take_questions())
         };
@@ -443,8 +457,10 @@ async fn refresh(server: &Weak<LiveServer>, connection: &Weak<ServerConnection>)
         return false;
     }
     if let Err(why) = server.list(&up).await {
-        let why = server.one_line(why);
-        tracing::warn!(server = %server.config.name, %why, "the changed tools of an MCP server cannot be listed");
+        let (name, why) = (&server.config.name, server.one_line(why));
+        server.logged.log_new(name, &why, || {
+            tracing::warn!(server = %name, %why, "the changed tools of an MCP server cannot be listed");
+        });
     }
     true
 }

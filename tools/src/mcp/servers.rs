@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
+use subtend_session::ids::SessionId;
 use tokio::sync::watch;
 
 use super::config::ServerList;
@@ -77,29 +78,18 @@ impl LiveTools for Servers {
     }
 
     fn tools(&self) -> Registry {
-        let generation = self.generation();
-        let mut cached = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        if cached.0 != generation {
-            let mut builder = Registry::builder().secrets(self.0.secrets.clone());
-            for server in &self.0.servers {
-                for described in server.tools() {
-                    let tool = Arc::new(ServerTool::new(described, server));
-                    if let Err(error) = builder.add_foreign(tool) {
-                        tracing::warn!(server = %server.config.name, %error, "a tool of an MCP server cannot be offered");
-                    }
-                }
-            }
-            *cached = (generation, builder.build());
-        }
-        cached.1.clone()
+        self.0.tools(&self.0.registry, None)
+    }
+
+    fn of_session(&self, session: SessionId) -> Option<Arc<dyn LiveTools>> {
+        let is_asked = self.0.servers.iter().any(|server| server.asked().has_any(session));
+        is_asked.then(|| -> Arc<dyn LiveTools> {
+            Arc::new(AskedSession { servers: self.clone(), session, registry: Mutex::default() })
+        })
     }
 
     fn find_unlisted(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        if *self.0.settled.borrow() {
-            return None;
-        }
-        let server = self.0.servers.iter().find(|server| server.may_have(name))?;
-        Some(redacted::wrap(&self.0.secrets, Arc::new(ServerTool::unlisted(name, server)?)))
+        self.0.find_unlisted(name, None)
     }
 
     fn settle(&self) -> Option<BoxFuture<'static, ()>> {
@@ -122,6 +112,61 @@ impl LiveTools for Servers {
             }
             .boxed(),
         )
+    }
+}
+
+/// The servers as a session sees them that they asked for input.
+struct AskedSession {
+    servers: Servers,
+    session: SessionId,
+    /// The cached tools, and their generation.
+    registry: Mutex<(u64, Registry)>,
+}
+
+impl LiveTools for AskedSession {
+    fn generation(&self) -> u64 {
+        self.servers.generation()
+    }
+
+    fn tools(&self) -> Registry {
+        self.servers.0.tools(&self.registry, Some(self.session))
+    }
+
+    fn find_unlisted(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        self.servers.0.find_unlisted(name, Some(self.session))
+    }
+
+    fn settle(&self) -> Option<BoxFuture<'static, ()>> {
+        self.servers.settle()
+    }
+}
+
+impl SharedServers {
+    /// Returns the tools as `session` sees them. `cached` has them with their generation.
+    fn tools(&self, cached: &Mutex<(u64, Registry)>, session: Option<SessionId>) -> Registry {
+        let generation = self.generation.load(Ordering::Acquire);
+        let mut cached = cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.0 != generation {
+            let mut builder = Registry::builder().secrets(self.secrets.clone());
+            for server in &self.servers {
+                for described in server.tools(session) {
+                    let tool = Arc::new(ServerTool::new(described, (server, session)));
+                    if let Err(error) = builder.add_foreign(tool) {
+                        tracing::warn!(server = %server.config.name, %error, "a tool of an MCP server cannot be offered");
+                    }
+                }
+            }
+            *cached = (generation, builder.build());
+        }
+        cached.1.clone()
+    }
+
+    fn find_unlisted(&self, name: &str, session: Option<SessionId>) -> Option<Arc<dyn Tool>> {
+        if *self.settled.borrow() {
+            return None;
+        }
+        let server = self.servers.iter().find(|server| server.may_have(name))?;
+        Some(redacted::wrap(&self.secrets, Arc::new(ServerTool::unlisted(name, (server, session))?)))
     }
 }
 

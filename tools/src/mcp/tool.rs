@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
+use subtend_session::ids::SessionId;
 use subtend_session::message::ToolSpec;
 
 use super::argument_memory::QueuedArguments;
@@ -22,20 +23,22 @@ pub(super) struct ServerTool {
     names: ToolName,
     spec: ToolSpec,
     server: Arc<LiveServer>,
+    /// The session that can answer the server's questions with this tool.
+    session: Option<SessionId>,
 }
 
 impl ServerTool {
-    pub(super) fn new(described: SanitizedTool, server: &Arc<LiveServer>) -> Self {
-        Self { names: described.names, spec: described.spec, server: Arc::clone(server) }
+    pub(super) fn new(described: SanitizedTool, (server, session): (&Arc<LiveServer>, Option<SessionId>)) -> Self {
+        Self { names: described.names, spec: described.spec, server: Arc::clone(server), session }
     }
 
     /// Returns a tool that a server may have, before its tools are known. A call recorded by an earlier process may need such a tool.
-    pub(super) fn unlisted(name: &str, server: &Arc<LiveServer>) -> Option<Self> {
+    pub(super) fn unlisted(name: &str, (server, session): (&Arc<LiveServer>, Option<SessionId>)) -> Option<Self> {
         let (_, tool) = parts(name)?;
         let names = ToolName::of(&server.config.name, tool);
         let description = "A tool of a server that is not connected.".into();
         let spec = ToolSpec { name: names.name.clone(), description, schema: json!({"type": "object"}).into() };
-        Some(Self { names, spec, server: Arc::clone(server) })
+        Some(Self { names, spec, server: Arc::clone(server), session })
     }
 
     /// Repeats the check of a call that was classified by a shortened name: rules for the full name may be stricter.
@@ -67,7 +70,7 @@ impl Tool for ServerTool {
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
         let call = Access { action: self.names.action.clone(), resource: "*".into() };
         let Some(answers) = args.and_then(|args| args.get(ANSWERS)) else { return vec![call] };
-        let questions = self.server.questions(&self.names.name);
+        let questions = self.server.asked().of(self.session, &self.names.name);
         let resource = question::approval_text(&self.names.action, &questions, answers);
         // The answer comes first, so that the approval shows it if both accesses need one.
         vec![Access { action: format!("answer:{}", self.server.config.name).into(), resource: resource.into() }, call]
@@ -75,18 +78,18 @@ impl Tool for ServerTool {
 
     fn run(&self, mut call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         let (server, names) = (Arc::clone(&self.server), self.names.clone());
-        let (own, progress) = (Arc::clone(&server), call.progress.clone());
-        call.progress = Progress::to(move |line| progress.send(own.secrets().redact(&line).into_owned()));
+        let (own, progress, session) = (Arc::clone(&server), call.progress.clone(), self.session);
+        call.progress = Progress::to(move |line| progress.send(own.secrets().redact(&line).replace('\n', " ")));
         let args = QueuedArguments::of(std::mem::take(&mut call.args));
         async move {
             let (args, _memory) = args.parse(&call.cancel).await?;
             let check = |listed: &SanitizedTool, args: &Value| {
-                Self::new(listed.clone(), &server).check_listed(&names, args, &call)
+                Self::new(listed.clone(), (&server, session)).check_listed(&names, args, &call)
             };
             let called = tokio::select! {
                 biased;
                 () = call.cancel.cancelled() => Err(ToolError::cancelled()),
-                called = server.call(&names.name, (&call, args), &check) => called,
+                called = server.call((&names.name, session), (&call, args), &check) => called,
             };
             // The result may contain tokens of the login, even tokens that were renewed during the call.
             let secrets = server.secrets();

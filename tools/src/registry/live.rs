@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use subtend_session::ids::SessionId;
 
 use super::Registry;
 use crate::tool::Tool;
@@ -13,6 +14,11 @@ pub trait LiveTools: Send + Sync + 'static {
     fn generation(&self) -> u64;
 
     fn tools(&self) -> Registry;
+
+    /// Returns the source as `session` sees it. `None` if it sees what all sessions see.
+    fn of_session(&self, _session: SessionId) -> Option<Arc<dyn LiveTools>> {
+        None
+    }
 
     /// Returns a tool that the source may have once its tools are known.
     fn find_unlisted(&self, name: &str) -> Option<Arc<dyn Tool>>;
