@@ -5,21 +5,20 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::error::Error as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use subtend_session::ids::{Lsn, Seq, SessionId};
-use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::compact::{Compacted, Erasure};
 use crate::engine::{Group, MAX_FRAME, Result, StoredFrame};
 use crate::error::{EngineError, OpenError};
-use crate::rows::{self, EV_KEY_LEN};
+use crate::rows;
 use crate::sorted::Sorted;
 use crate::tables::{self, Keys, META_FORMAT, META_LSN, RangeRows, Table, Tables, Visit};
 use crate::watermark::Watermark;
 
+mod failure;
 mod link;
 mod node_lease;
 pub mod nodes;
@@ -28,6 +27,7 @@ mod schema;
 mod settings;
 mod target;
 
+use failure::ServerFailure;
 use link::{Driver, Link, Param};
 use owner::{ErasedRows, ShardClaim};
 pub use target::ShardAddress;
@@ -79,113 +79,6 @@ impl std::fmt::Debug for Postgres {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Postgres").field("target", &self.link.target).finish_non_exhaustive()
     }
-}
-
-enum ServerFailure {
-    /// The connection was lost, so it is unknown whether the server performed the operation.
-    Lost(String),
-    /// The server refused the operation.
-    Refused(Box<DbError>),
-    /// Another process has claimed the shard.
-    Fenced,
-    /// Another process holds the shard's lock.
-    Held(String),
-    Missing,
-    Newer {
-        found: u64,
-        known: u64,
-    },
-    Engine(EngineError),
-}
-
-impl From<EngineError> for ServerFailure {
-    fn from(error: EngineError) -> Self {
-        Self::Engine(error)
-    }
-}
-
-impl From<tokio_postgres::Error> for ServerFailure {
-    fn from(error: tokio_postgres::Error) -> Self {
-        match error.as_db_error() {
-            Some(db) if !ends_connection(db) => Self::Refused(Box::new(db.clone())),
-            Some(_) | None => Self::Lost(describe(&error)),
-        }
-    }
-}
-
-/// Returns whether the server ends the connection with this error, which leaves the outcome of a running commit unknown.
-fn ends_connection(error: &DbError) -> bool {
-    let code = error.code().code();
-    let fatal = matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
-    fatal || code.starts_with("57P") || code.starts_with("08")
-}
-
-/// Returns the error with its causes, since the outer error is too general.
-fn describe(error: &tokio_postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
-        None => {
-            let causes = std::iter::successors(error.source(), |error: &&dyn std::error::Error| (*error).source());
-            causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-        }
-    }
-}
-
-impl ServerFailure {
-    fn engine(self, what: &'static str, shard: &str) -> EngineError {
-        match self {
-            Self::Engine(error) => error,
-            Self::Fenced => EngineError::Fenced { shard: shard.to_owned() },
-            Self::Refused(error) => match overwrite_error(&error) {
-                Some(error) => error,
-                None => EngineError::Store { what, why: Self::Refused(error).describe() },
-            },
-            Self::Lost(_) | Self::Held(_) | Self::Missing | Self::Newer { .. } => {
-                EngineError::Store { what, why: self.describe() }
-            }
-        }
-    }
-
-    fn describe(self) -> String {
-        match self {
-            Self::Engine(error) => error.to_string(),
-            Self::Fenced => "it was claimed by another process".to_owned(),
-            Self::Refused(error) => format!("{} (SQLSTATE {})", error.message(), error.code().code()),
-            Self::Lost(why) => format!("the connection to the database was lost: {why}"),
-            Self::Held(holder) => format!("the shard is in use by {holder}"),
-            Self::Missing => "the shard no longer exists".to_owned(),
-            Self::Newer { found, known } => format!("the schema has version {found}, but this build supports {known}"),
-        }
-    }
-
-    fn open(self, target: &ShardAddress) -> OpenError {
-        let store = target.to_string();
-        match self {
-            Self::Lost(why) => OpenError::Unreachable { store, why },
-            Self::Refused(error) => {
-                let why = format!("{} (SQLSTATE {})", error.message(), error.code().code());
-                OpenError::Unreachable { store, why }
-            }
-            Self::Held(holder) => OpenError::ClaimedElsewhere { store, holder },
-            Self::Missing => OpenError::Missing { store },
-            Self::Newer { found, known } => OpenError::Newer { found, known },
-            Self::Fenced => OpenError::Engine(EngineError::Fenced { shard: target.shard.clone() }),
-            Self::Engine(error) => OpenError::Engine(error),
-        }
-    }
-}
-
-/// Returns the error for a frame that a group would have replaced, from the server's message.
-fn overwrite_error(error: &DbError) -> Option<EngineError> {
-    let of_log = matches!(error.table(), Some("ev" | "log"));
-    if *error.code() != SqlState::UNIQUE_VIOLATION || !of_log {
-        return None;
-    }
-    let (_, hex) = error.detail()?.split_once("\\x")?;
-    let digits =
-        hex.as_bytes().chunks(2).map_while(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    let key: Vec<u8> = digits.collect();
-    Some(if key.len() == EV_KEY_LEN { Table::Ev } else { Table::Log }.overwrite(&key))
 }
 
 impl Postgres {

@@ -15,14 +15,17 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, IsolationLevel, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::failure::{ServerFailure, describe};
+use super::schema;
 use super::target::{LOST_PEER_TIMEOUT, ShardAddress};
-use super::{ServerFailure, schema};
 use crate::error::{EngineError, OpenError, io};
 
 /// Maximum number of connections for reads, in addition to those of scans.
 const READERS: usize = 4;
 /// Pause between two attempts to connect.
 pub(super) const RETRY: Duration = Duration::from_millis(100);
+/// Time limit of a migration, which may be slow, and waits for a migration of another process.
+const MIGRATION: Duration = Duration::from_secs(600);
 /// Time for connections to close.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -133,7 +136,17 @@ impl Link {
     /// Connects, and checks the schema again: another role may have replaced it since the last connection.
     pub(super) async fn connect_to_schema(&self) -> Result<ServerConnection, ServerFailure> {
         let connection = self.connect().await?;
-        schema::check(&connection.client).await?;
+        self.within_reply_time(schema::check(&connection.client)).await?;
+        Ok(connection)
+    }
+
+    /// Connects, and brings the schema to the newest version.
+    pub(super) async fn connect_and_migrate(&self) -> Result<ServerConnection, ServerFailure> {
+        let mut connection = self.connect().await?;
+        if self.within_reply_time(schema::version(&connection.client)).await? != schema::LATEST_VERSION {
+            let silent = || ServerFailure::Lost(format!("no migration within {} s", MIGRATION.as_secs()));
+            timeout(MIGRATION, schema::migrate(&mut connection.client)).await.map_err(|_| silent())??;
+        }
         Ok(connection)
     }
 
@@ -292,7 +305,7 @@ fn small_rows(rows: &mut VecDeque<ScannedRow>) -> Vec<KeyValue> {
 
 fn log_end(connection: Result<(), tokio_postgres::Error>) {
     if let Err(error) = connection {
-        tracing::warn!(error = %super::describe(&error), "a connection to the database was lost");
+        tracing::warn!(error = %describe(&error), "a connection to the database was lost");
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::Row;
 
-use super::ServerFailure;
+use super::failure::{ServerFailure, describe, server_text};
 use super::link::{Link, Param, ServerConnection};
 pub use super::node_lease::NodeLease;
 use super::owner::{LOCK, end_lock, lock_holders};
@@ -172,9 +172,8 @@ impl Registry {
     pub async fn connect(target: &ShardAddress) -> Result<Self, NodeError> {
         let link = Arc::new(Link::to(target)?);
         let prepared = async {
-            let mut connection = link.connect().await?;
-            schema::migrate(&mut connection.client).await?;
-            let rows = connection.query(READ_SETTINGS, &[]).await?;
+            let mut connection = link.connect_and_migrate().await?;
+            let rows = link.within_reply_time(connection.query(READ_SETTINGS, &[])).await?;
             let row = rows.first().ok_or_else(|| ServerFailure::Lost("the server gave no settings".to_owned()))?;
             ServerSettings::of(row, 0)?.check_accepted(&link.target.accepted)?;
             Ok(connection)
@@ -214,7 +213,7 @@ impl Registry {
                 let taken = taken.ok_or_else(|| NodeError::Unreachable("the node changed meanwhile".to_owned()))?;
                 // The lease may have ended since the attempt.
                 let left_ms = taken.left_ms.max(0);
-                Err(NodeError::NameTaken { name: taken.name, address: taken.address, left_ms })
+                Err(NodeError::NameTaken { name: taken.name, address: server_text(&taken.address), left_ms })
             }
         }
     }
@@ -364,7 +363,7 @@ fn ms(time: Duration) -> Param {
 }
 
 fn read<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, NodeError> {
-    row.try_get(at).map_err(|error| NodeError::Unreachable(super::describe(&error)))
+    row.try_get(at).map_err(|error| NodeError::Unreachable(describe(&error)))
 }
 
 #[cfg(test)]

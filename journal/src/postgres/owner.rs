@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::ServerFailure;
+use super::failure::{ServerFailure, server_text};
 use super::link::{Link, Param, RETRY, ServerConnection};
-use super::schema;
 use super::settings::{ServerSettings, settings};
 use crate::error::EngineError;
 use crate::tables::{FORMAT, Table, TableEdits};
@@ -135,11 +134,7 @@ pub(super) struct ShardClaim {
 impl ShardClaim {
     /// Creates the shard if it is missing, and claims it.
     pub(super) async fn claim(link: Arc<Link>) -> Result<Self, ServerFailure> {
-        let mut connection = link.connect().await?;
-        // A migration has no time limit: it may be slow, and waits for a migration of another process.
-        if link.within_reply_time(schema::version(&connection.client)).await? != schema::LATEST_VERSION {
-            schema::migrate(&mut connection.client).await?;
-        }
+        let connection = link.connect_and_migrate().await?;
         let give_up = link.target.reply * CLAIM_REPLIES;
         let silent = link.timeout_failure();
         timeout(give_up, Self::claim_on(link, connection)).await.map_err(|_| silent)?
@@ -301,7 +296,7 @@ impl ShardClaim {
 pub(super) async fn exists(link: Arc<Link>) -> Result<bool, ServerFailure> {
     let found = async {
         let mut connection = link.connect_to_schema().await?;
-        find(&mut connection, &link).await
+        link.within_reply_time(find(&mut connection, &link)).await
     };
     match found.await {
         Ok(_) => Ok(true),
@@ -354,11 +349,11 @@ async fn owner_failure(
 ) -> Result<ServerFailure, ServerFailure> {
     let foreign = connection.query(FOREIGN_HOLDER, &[Box::new(i64::from(shard)), Box::new(i64::from(LOCK))]).await?;
     if let Some(row) = foreign.first() {
-        return Ok(ServerFailure::Held(row.try_get(0)?));
+        return Ok(ServerFailure::Held(server_text(row.try_get(0)?)));
     }
     let found = connection.query(FIND, &[text(&link.target.shard)]).await?;
-    let holder = found.first().map(|row| row.try_get::<_, Option<String>>(2)).transpose()?.flatten();
-    Ok(ServerFailure::Held(holder.unwrap_or_else(|| "a process that reads it".to_owned())))
+    let holder = found.first().map(|row| row.try_get::<_, Option<&str>>(2)).transpose()?.flatten();
+    Ok(ServerFailure::Held(holder.map_or_else(|| "a process that reads it".to_owned(), server_text)))
 }
 
 fn holder() -> String {

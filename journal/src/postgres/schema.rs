@@ -2,7 +2,7 @@
 
 use tokio_postgres::{Client, GenericClient};
 
-use super::ServerFailure;
+use super::failure::{ServerFailure, server_text};
 use crate::error::EngineError;
 
 /// Migrations by version, from 1. Released migrations must not be changed.
@@ -46,9 +46,10 @@ const PARTS: &str = "WITH relation AS ( \
 /// Both come from one snapshot, so that no other role makes the tables in between.
 async fn has_own_tables(client: &impl GenericClient) -> Result<bool, ServerFailure> {
     let row = client.query_one(PARTS, &[]).await?;
-    let (part, owner): (Option<String>, Option<String>) = (row.try_get(1)?, row.try_get(2)?);
+    let (part, owner): (Option<&str>, Option<&str>) = (row.try_get(1)?, row.try_get(2)?);
     let Some((part, owner)) = part.zip(owner) else { return Ok(row.try_get(0)?) };
-    let (user, change): (String, String) = (row.try_get(3)?, row.try_get(4)?);
+    let (user, change): (&str, &str) = (row.try_get(3)?, row.try_get(4)?);
+    let [part, owner, user, change] = [part, owner, user, change].map(server_text);
     let why = format!(
         "{part} belongs to the role {owner}, which may read and change the sessions. Drop it if {user} did not expect it; otherwise connect \
          as {owner}, or give it to {user}: {change}"

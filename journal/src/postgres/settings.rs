@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use tokio_postgres::Row;
 
+use super::failure::server_text;
 use crate::error::EngineError;
 
 /// A server setting that can make an acknowledged commit disappear.
@@ -57,7 +58,7 @@ pub(super) struct ServerSettings {
 impl ServerSettings {
     /// Reads columns from `at` on.
     pub(super) fn of(row: &Row, at: usize) -> Result<Self, tokio_postgres::Error> {
-        let text = |ix: usize| row.try_get::<_, String>(at.saturating_add(ix));
+        let text = |ix: usize| row.try_get(at.saturating_add(ix)).map(server_text);
         Ok(Self { values: [text(0)?, text(1)?, text(2)?], standby: !text(3)?.is_empty() })
     }
 

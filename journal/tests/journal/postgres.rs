@@ -5,6 +5,7 @@ mod damage;
 mod erasing;
 mod fencing;
 mod hostile;
+mod impostor;
 mod interruption;
 mod nodes;
 mod power;
