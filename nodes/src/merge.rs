@@ -16,6 +16,7 @@ mod json_parts;
 mod list;
 mod metrics;
 pub(crate) mod page;
+mod parts;
 
 /// Header of an answer that lacks shards, with their names.
 const MISSING_SHARDS: &str = "subtend-missing-shards";

@@ -11,6 +11,7 @@ use axum::response::{Html, IntoResponse, Response};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
 use serde::Deserialize;
+use subtend_session::values::parse_foreign;
 use tokio::time::{Instant, sleep_until};
 
 use super::approvals::{self, ApprovalsPart};
@@ -179,7 +180,7 @@ impl ShardedPage {
 }
 
 fn insert<T: serde::de::DeserializeOwned>(parts: &mut BTreeMap<String, T>, shard: &str, json: &[u8]) -> bool {
-    match serde_json::from_slice(json) {
+    match parse_foreign(json) {
         Ok(part) => {
             parts.insert(shard.to_owned(), part);
             true

@@ -208,6 +208,17 @@ async fn d4_stream_of_shards_names_those_that_are_missing() {
     finish(second.0, second.1).await;
 }
 
+/// Small values take many times their bytes. The control: a part with fewer of them.
+#[test]
+fn d4_part_of_too_many_values_is_not_shown() {
+    for (count, missing) in [(90_000, vec![]), (110_000, vec!["shard-1".to_owned()])] {
+        let cards: Vec<String> = (0..count).map(|_| String::new()).collect();
+        let mut page = sharded(PageList::Approvals, "");
+        page.set("shard-1", Some(json!({"cards": cards}).to_string().as_bytes()));
+        assert_eq!(page.missing(), missing, "{count}");
+    }
+}
+
 /// The part of a shard is sent when it changes.
 #[tokio::test]
 async fn d4_part_of_a_list_is_followed() {

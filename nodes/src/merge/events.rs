@@ -157,32 +157,6 @@ fn sendable(buffer: &[u8]) -> Option<usize> {
     (buffer.len() >= PIECE_BYTES).then(|| line.unwrap_or(buffer.len()))
 }
 
-/// Returns the frames of one shard, and `None` after the last one.
-pub(super) fn frames(shard: String, body: Body) -> BoxStream<'static, (String, Option<String>)> {
-    let state = (body.into_data_stream(), Vec::new(), false);
-    let frames = stream::unfold(state, async |(mut pieces, mut buffer, ended)| {
-        if ended {
-            return None;
-        }
-        // Bytes without an end of a frame: they are not searched again when more arrive.
-        let mut searched = 0_usize;
-        loop {
-            let unsearched = buffer.get(searched..).unwrap_or_default();
-            if let Some(end) = unsearched.windows(2).position(|pair| pair == b"\n\n") {
-                let rest = buffer.split_off(searched + end + 2);
-                let frame = String::from_utf8_lossy(&buffer).into_owned();
-                return Some((Some(frame), (pieces, rest, false)));
-            }
-            searched = buffer.len().saturating_sub(1);
-            match pieces.next().await {
-                Some(Ok(piece)) => buffer.extend_from_slice(&piece),
-                Some(Err(_)) | None => return Some((None, (pieces, buffer, true))),
-            }
-        }
-    });
-    frames.map(move |frame| (shard.clone(), frame)).boxed()
-}
-
 /// Returns a piece of a frame with its id replaced by the positions in all shards. With `in_frame`, it starts within a
 /// line.
 fn with_id(piece: &[u8], in_frame: bool, shard: &str, cursors: &mut Cursors) -> Vec<u8> {
@@ -218,14 +192,6 @@ mod tests {
         assert_eq!(Cursors::parse(&cursors.text()), Some(cursors.clone()));
         assert_eq!(with_id(b":\n\n", false, "a", &mut cursors), b":\n\n");
         assert_eq!((Cursors::parse(""), Cursors::parse("7.1")), (Some(Cursors::default()), None));
-    }
-
-    #[tokio::test]
-    async fn d4_frames_are_assembled_from_any_pieces() {
-        let pieces = ["event: a\nid: 1\nda", "ta: x\n\nevent: b", "\n\n", "event: cut"];
-        let body = Body::from_stream(stream::iter(pieces.map(Ok::<_, Infallible>)));
-        let all: Vec<Option<String>> = frames("s".to_owned(), body).map(|(_, frame)| frame).collect().await;
-        assert_eq!(all, [Some("event: a\nid: 1\ndata: x\n\n".to_owned()), Some("event: b\n\n".to_owned()), None]);
     }
 
     /// Two shards send large frames in small pieces, and the client reads some of them: no frame is in memory. The

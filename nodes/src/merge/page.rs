@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::body::to_bytes;
 use axum::http::{Method, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use futures_util::FutureExt as _;
@@ -13,11 +12,9 @@ use subtend_host::{PageList, PartUpdate, ShardedPage};
 use subtend_journal::postgres::nodes::Members;
 use tokio::time::{Instant, sleep};
 
-use super::events::frames;
-use super::{CONCURRENT_SHARDS, MAX_ANSWER, add_missing, unless_missing};
+use super::parts::{PartReader, PartsBudget, ShardBytes, TooLarge};
+use super::{CONCURRENT_SHARDS, add_missing, unless_missing};
 use crate::gateway::{BufferedRequest, Gateway, SharedView, no_owner};
-
-type PartFrames = BoxStream<'static, (String, Option<String>)>;
 
 /// Answers a request for a view of all shards, or of `only` one.
 pub(crate) async fn answer(
@@ -46,7 +43,8 @@ pub(crate) async fn answer(
         SharedView::Live(list) => {
             let page = page(list)?;
             request.parts.uri = uri(&page.live_path())?;
-            let parts = page.shards().into_iter().map(|shard| parts_of(gateway, shard, &request));
+            let budget = PartsBudget::of(page.shards().len());
+            let parts = page.shards().into_iter().map(|shard| parts_of(gateway, shard, &request, budget.shard()));
             let parts = stream::select_all(parts).take_until(wait_until_outdated(gateway));
             Ok(page.follow(parts))
         }
@@ -67,18 +65,30 @@ fn uri(path: &str) -> Result<Uri, Problem> {
 /// Returns the answer of each shard; `None` if it does not answer now.
 async fn ask_each(gateway: &Gateway, shards: &[String], request: &BufferedRequest) -> Vec<PartUpdate> {
     let until = Instant::now() + gateway.node().times().heartbeat * 2;
-    let mut parts = Vec::new();
+    let (mut parts, budget) = (Vec::new(), PartsBudget::of(shards.len()));
     for some in shards.chunks(CONCURRENT_SHARDS) {
-        let asked = some.iter().map(|shard| unless_missing(gateway, shard, Some(until), part(gateway, shard, request)));
+        let part = |shard| part(gateway, shard, request, budget.shard());
+        let asked = some.iter().map(|shard| unless_missing(gateway, shard, Some(until), part(shard)));
         let answers = join_all(asked).await.into_iter().map(Result::ok);
         parts.extend(some.iter().cloned().zip(answers));
     }
     parts
 }
 
-async fn part(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Result<Vec<u8>, Problem> {
+async fn part(
+    gateway: &Gateway,
+    shard: &str,
+    request: &BufferedRequest,
+    mut bytes: ShardBytes,
+) -> Result<Vec<u8>, Problem> {
     let answer = success(shard, gateway.ask(shard, request).await?)?;
-    to_bytes(answer.into_body(), MAX_ANSWER).await.map(Vec::from).map_err(|_| no_owner(shard))
+    match PartReader::new(answer.into_body()).whole(&mut bytes).await {
+        Ok(Some(part)) => Ok(part),
+        Ok(None) | Err(TooLarge) => {
+            bytes.cancel();
+            Err(no_owner(shard))
+        }
+    }
 }
 
 /// Returns an answer that is not a refusal. A node of an earlier version refuses parts.
@@ -88,7 +98,12 @@ fn success(shard: &str, answer: Response) -> Result<Response, Problem> {
 
 /// Returns the parts of a shard as they change, and `None` each time that it stops to answer. Never ends: the shard may
 /// move to another node.
-fn parts_of(gateway: &Gateway, shard: String, request: &BufferedRequest) -> BoxStream<'static, PartUpdate> {
+fn parts_of(
+    gateway: &Gateway,
+    shard: String,
+    request: &BufferedRequest,
+    bytes: ShardBytes,
+) -> BoxStream<'static, PartUpdate> {
     let mut request = request.clone();
     request.parts.method = Method::GET;
     // The parts of a shard have no ids.
@@ -101,48 +116,58 @@ fn parts_of(gateway: &Gateway, shard: String, request: &BufferedRequest) -> BoxS
         let asked = async move {
             let until = Instant::now() + gateway.node().times().heartbeat;
             let answer = unless_missing(&gateway, &shard, Some(until), gateway.ask(&shard, &request)).await?;
-            Ok(frames(shard.clone(), success(&shard, answer)?.into_body()))
+            Ok(PartReader::new(success(&shard, answer)?.into_body()))
         };
         asked.boxed()
     };
-    reopened(name, open, pause)
+    reopened(name, open, pause, bytes)
 }
 
-fn reopened(shard: String, open: impl OpenParts, pause: Duration) -> BoxStream<'static, PartUpdate> {
-    let parts = stream::unfold(ShardParts { open, pause, frames: None, is_missing: false }, async |mut parts| {
-        let part = parts.next().await;
-        Some((part, parts))
-    });
+fn reopened(shard: String, open: impl OpenParts, pause: Duration, bytes: ShardBytes) -> BoxStream<'static, PartUpdate> {
+    let parts =
+        stream::unfold(ShardParts { open, pause, reader: None, bytes, is_missing: false }, async |mut parts| {
+            let part = parts.next().await;
+            Some((part, parts))
+        });
     parts.map(move |part| (shard.clone(), part)).boxed()
 }
 
 /// Opens the stream of a shard's parts.
-trait OpenParts: FnMut() -> BoxFuture<'static, Result<PartFrames, Problem>> + Send + 'static {}
+trait OpenParts: FnMut() -> BoxFuture<'static, Result<PartReader, Problem>> + Send + 'static {}
 
-impl<O: FnMut() -> BoxFuture<'static, Result<PartFrames, Problem>> + Send + 'static> OpenParts for O {}
+impl<O: FnMut() -> BoxFuture<'static, Result<PartReader, Problem>> + Send + 'static> OpenParts for O {}
 
 struct ShardParts<O> {
     open: O,
     pause: Duration,
-    frames: Option<PartFrames>,
+    reader: Option<PartReader>,
+    bytes: ShardBytes,
     is_missing: bool,
 }
 
 impl<O: OpenParts> ShardParts<O> {
     async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
-            while let Some((_, Some(frame))) = next_frame(&mut self.frames).await {
-                if let Some(data) = data_of(&frame) {
-                    self.is_missing = false;
-                    return Some(data.into());
+            if let Some(reader) = &mut self.reader {
+                let ended = match reader.next(&mut self.bytes).await {
+                    Ok(Some(part)) => {
+                        self.is_missing = false;
+                        return Some(part);
+                    }
+                    Ok(None) => Ok(()),
+                    Err(TooLarge) => Err(TooLarge),
+                };
+                self.reader = None;
+                self.bytes.cancel();
+                // A stream that ended may end again at once.
+                sleep(self.pause).await;
+                if ended.is_err() && !self.is_missing {
+                    self.is_missing = true;
+                    return None;
                 }
             }
-            // A stream that ended may end again at once.
-            if self.frames.take().is_some() {
-                sleep(self.pause).await;
-            }
             match (self.open)().await {
-                Ok(frames) => self.frames = Some(frames),
+                Ok(reader) => self.reader = Some(reader),
                 Err(_) if self.is_missing => sleep(self.pause).await,
                 Err(_) => {
                     self.is_missing = true;
@@ -151,15 +176,6 @@ impl<O: OpenParts> ShardParts<O> {
             }
         }
     }
-}
-
-async fn next_frame(frames: &mut Option<PartFrames>) -> Option<(String, Option<String>)> {
-    frames.as_mut()?.next().await
-}
-
-/// Returns the data of a frame; `None` for a comment.
-fn data_of(frame: &str) -> Option<&str> {
-    frame.lines().find_map(|line| line.strip_prefix("data:")).map(str::trim_start)
 }
 
 /// Resolves when the node has left, or there are other shards: the browser then connects again.
@@ -185,17 +201,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn d4_part_of_a_list_is_the_data_of_its_frame() {
-        for (frame, data) in [
-            ("data: {\"rows\":[]}\n\n", Some("{\"rows\":[]}")),
-            ("id: 7\ndata:{\"html\":\"data: x\"}\n\n", Some("{\"html\":\"data: x\"}")),
-            (":\n\n", None),
-        ] {
-            assert_eq!(data_of(frame), data, "{frame}");
-        }
-    }
-
     /// A shard answers, and its stream ends at once, as while it moves. The control: a stream with parts.
     #[tokio::test(start_paused = true)]
     async fn d4_stream_that_ends_is_opened_again_after_a_pause() {
@@ -204,10 +209,23 @@ mod tests {
         let open = move || {
             let pieces: &[&str] = if opens.fetch_add(1, Ordering::Relaxed) == 100 { &["data: 1\n\n"] } else { &[] };
             let body = Body::from_stream(stream::iter(pieces.iter().copied().map(Ok::<_, Infallible>)));
-            async move { Ok(frames("a".to_owned(), body)) }.boxed()
+            async move { Ok(PartReader::new(body)) }.boxed()
         };
-        let mut parts = reopened("a".to_owned(), open, Duration::from_secs(1));
+        let mut parts = reopened("a".to_owned(), open, Duration::from_secs(1), PartsBudget::of(1).shard());
         assert_eq!(parts.next().await, Some(("a".to_owned(), Some(b"1".to_vec()))));
         assert_eq!((opened.load(Ordering::Relaxed), start.elapsed().as_secs()), (101, 100));
+    }
+
+    /// The stream of an impostor has no end of a frame. The control: the part before it.
+    #[tokio::test(start_paused = true)]
+    async fn d4_shard_with_an_endless_part_is_missing() {
+        let open = || {
+            let endless = stream::repeat_with(|| vec![b'x'; 1 << 20]).take(64);
+            let pieces = stream::iter([b"data: 1\n\n".to_vec()]).chain(endless).map(Ok::<_, Infallible>);
+            async move { Ok(PartReader::new(Body::from_stream(pieces))) }.boxed()
+        };
+        let parts = reopened("a".to_owned(), open, Duration::from_secs(1), PartsBudget::of(1).shard());
+        let parts: Vec<_> = parts.map(|(_, part)| part).take(4).collect().await;
+        assert_eq!(parts, [Some(b"1".to_vec()), None, Some(b"1".to_vec()), None]);
     }
 }

@@ -1,0 +1,195 @@
+//! Parts of a view from the nodes of its shards. A node may be an impostor, so the bytes of all parts are bounded.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::{Body, BodyDataStream};
+use futures_util::StreamExt as _;
+
+/// Maximum bytes of one part. A host sends 4 MiB of cards at most, of which JSON makes up to twice as many.
+const MAX_PART: usize = 16 << 20;
+/// Maximum bytes of all parts of a view. Each shard has its share of them in any case.
+const MAX_PARTS: usize = 32 << 20;
+
+/// The part of a shard is too large, alone or together with those of other shards.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLarge;
+
+/// Counts the bytes of all parts of a view.
+#[derive(Debug)]
+pub(super) struct PartsBudget {
+    share: usize,
+    used: Arc<AtomicUsize>,
+}
+
+impl PartsBudget {
+    pub(super) fn of(shards: usize) -> Self {
+        Self { share: MAX_PARTS.checked_div(shards).unwrap_or(MAX_PARTS), used: Arc::default() }
+    }
+
+    pub(super) fn shard(&self) -> ShardBytes {
+        ShardBytes { share: self.share, used: Arc::clone(&self.used), shown: 0, counted: 0 }
+    }
+}
+
+/// Bytes of the parts of one shard.
+#[derive(Debug)]
+pub(super) struct ShardBytes {
+    share: usize,
+    used: Arc<AtomicUsize>,
+    /// Bytes of the last part, which the view still shows.
+    shown: usize,
+    counted: usize,
+}
+
+impl ShardBytes {
+    /// Counts the larger of both parts, so that a smaller one can always replace the last one.
+    fn set(&mut self, shown: usize, arriving: usize) -> Result<(), TooLarge> {
+        let own = shown.max(arriving);
+        let before = mem::replace(&mut self.counted, own);
+        self.shown = shown;
+        self.used.fetch_add(own, Ordering::Relaxed);
+        let used = self.used.fetch_sub(before, Ordering::Relaxed).saturating_sub(before);
+        let fits = arriving <= MAX_PART && (own <= self.share || used <= MAX_PARTS);
+        if fits { Ok(()) } else { Err(TooLarge) }
+    }
+
+    /// Forgets the part that did not arrive whole.
+    pub(super) fn cancel(&mut self) {
+        // The last part was checked when it arrived.
+        let _ = self.set(self.shown, 0);
+    }
+}
+
+/// Reads the parts of one shard.
+#[derive(Debug)]
+pub(super) struct PartReader {
+    body: BodyDataStream,
+    buffer: Vec<u8>,
+}
+
+impl PartReader {
+    pub(super) fn new(body: Body) -> Self {
+        Self { body: body.into_data_stream(), buffer: Vec::new() }
+    }
+
+    /// Returns all bytes of the body; `None` if it breaks off.
+    ///
+    /// # Errors
+    /// [`TooLarge`] as soon as that is known.
+    pub(super) async fn whole(mut self, bytes: &mut ShardBytes) -> Result<Option<Vec<u8>>, TooLarge> {
+        while let Some(piece) = self.body.next().await {
+            let Ok(piece) = piece else { return Ok(None) };
+            bytes.set(0, self.buffer.len().saturating_add(piece.len()))?;
+            self.buffer.extend_from_slice(&piece);
+        }
+        Ok(Some(self.buffer))
+    }
+
+    /// Returns the data of the next frame of a stream; `None` at its end. Skips comments.
+    ///
+    /// # Errors
+    /// As for [`Self::whole`].
+    pub(super) async fn next(&mut self, bytes: &mut ShardBytes) -> Result<Option<Vec<u8>>, TooLarge> {
+        // Bytes without an end of a frame: they are not searched again when more arrive.
+        let mut searched = 0_usize;
+        loop {
+            let unsearched = self.buffer.get(searched..).unwrap_or_default();
+            if let Some(end) = unsearched.windows(2).position(|pair| pair == b"\n\n") {
+                let rest = self.buffer.split_off(searched.saturating_add(end).saturating_add(2));
+                let frame = mem::replace(&mut self.buffer, rest);
+                searched = 0;
+                if let Some(data) = data_of(&frame) {
+                    bytes.set(data.len(), self.buffer.len())?;
+                    return Ok(Some(data.to_vec()));
+                }
+                continue;
+            }
+            searched = self.buffer.len().saturating_sub(1);
+            let Some(Ok(piece)) = self.body.next().await else { return Ok(None) };
+            bytes.set(bytes.shown, self.buffer.len().saturating_add(piece.len()))?;
+            self.buffer.extend_from_slice(&piece);
+        }
+    }
+}
+
+/// Returns the data of a frame; `None` for a comment.
+fn data_of(frame: &[u8]) -> Option<&[u8]> {
+    frame.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"data:")).map(<[u8]>::trim_ascii)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    fn reader(pieces: Vec<Vec<u8>>) -> PartReader {
+        PartReader::new(Body::from_stream(stream::iter(pieces).map(Ok::<_, Infallible>)))
+    }
+
+    #[test]
+    fn d4_part_of_a_list_is_the_data_of_its_frame() {
+        for (frame, data) in [
+            ("data: {\"rows\":[]}\n\n", Some("{\"rows\":[]}")),
+            ("id: 7\ndata:{\"html\":\"data: x\"}\n\n", Some("{\"html\":\"data: x\"}")),
+            (":\n\n", None),
+        ] {
+            assert_eq!(data_of(frame.as_bytes()), data.map(str::as_bytes), "{frame}");
+        }
+    }
+
+    #[tokio::test]
+    async fn d4_parts_are_assembled_from_any_pieces() {
+        let mut bytes = PartsBudget::of(1).shard();
+        let pieces = ["event: a\nid: 1\nda", "ta: x\n\n:\n\ndata: b", "\n\n", "data: cut"];
+        let mut reader = reader(pieces.map(Vec::from).into());
+        for part in [Some(b"x".to_vec()), Some(b"b".to_vec()), None] {
+            assert_eq!(reader.next(&mut bytes).await, Ok(part));
+        }
+    }
+
+    /// A part without an end, of a stream and of an answer. The control: a part of the maximum size.
+    #[tokio::test]
+    async fn d4_endless_part_of_a_shard_is_refused() {
+        let most = b"data:".iter().copied().chain(std::iter::repeat_n(b'x', MAX_PART - 7)).chain(*b"\n\n");
+        let (most, part) = (most.collect::<Vec<u8>>(), vec![b'x'; MAX_PART - 7]);
+        let mut bytes = PartsBudget::of(1).shard();
+        assert!(reader(vec![most.clone()]).next(&mut bytes).await == Ok(Some(part)));
+        let mut bytes = PartsBudget::of(1).shard();
+        assert!(reader(vec![most]).whole(&mut bytes).await.is_ok_and(|part| part.is_some()));
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let endless = || {
+            let arrived = Arc::clone(&arrived);
+            let pieces = stream::repeat_with(move || {
+                arrived.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Infallible>(vec![b'x'; 1 << 20])
+            });
+            PartReader::new(Body::from_stream(pieces.take(64)))
+        };
+        let mut bytes = PartsBudget::of(1).shard();
+        assert_eq!(endless().next(&mut bytes).await, Err(TooLarge));
+        assert_eq!(endless().whole(&mut PartsBudget::of(1).shard()).await, Err(TooLarge));
+        assert_eq!(arrived.load(Ordering::Relaxed), 2 * 17);
+    }
+
+    /// Shards of an impostor send large parts. The control: parts of other shards arrive, also those within their share that come later, and
+    /// a smaller part makes room.
+    #[tokio::test]
+    async fn d4_parts_of_all_shards_are_bounded_together() {
+        let frame = |mib: usize| [b"data:", &*vec![b'x'; mib << 20], b"\n\n"].concat();
+        let budget = PartsBudget::of(16);
+        let mut shards: Vec<ShardBytes> = (0..5).map(|_| budget.shard()).collect();
+        let mut received = Vec::new();
+        for (shard, mib) in [(0, 3), (1, 14), (2, 14), (3, 14), (4, 1), (1, 1), (3, 12)] {
+            let bytes = &mut shards[shard];
+            let part = reader(vec![frame(mib)]).next(bytes).await;
+            bytes.cancel();
+            received.push(part.map(|part| part.map_or(0, |part| part.len() >> 20)));
+        }
+        assert_eq!(received, [Ok(3), Ok(14), Ok(14), Err(TooLarge), Ok(1), Ok(1), Ok(12)]);
+    }
+}
