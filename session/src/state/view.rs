@@ -69,8 +69,12 @@ impl State {
         }
     }
 
-    /// Returns the text of the run's last answer with a text, including the continuations of a truncated answer.
+    /// Returns the text of the run's last answer with a text, including the continuations of a truncated answer. A run that
+    /// never started has none: the search would visit all messages of earlier runs.
     pub(crate) fn last_text(&self, run: &Run) -> Option<Text> {
+        if !run.started {
+            return None;
+        }
         let found = self.transcript.iter().skip(run.from).rev().find_map(|message| match message {
             Message::Assistant { seq, text: Some(text), .. } if !text.trim().is_empty() => Some((*seq, text)),
             Message::Assistant { .. }

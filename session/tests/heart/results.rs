@@ -76,6 +76,23 @@ fn b5_out_of_turns_returns_the_last_text() {
     }
 }
 
+/// Attack: the runs of an import that never started each search all messages. The control is the test above.
+#[test]
+fn run_that_never_started_has_no_text_of_earlier_runs() {
+    let record = |value| serde_json::from_value::<Record>(value).unwrap();
+    let usage = serde_json::json!({"in": 0, "out": 0});
+    let opened = serde_json::json!({"run_opened": {
+        "run": 2, "owner": "person", "inputs": [], "mode": "blocking", "max_turns": 9, "slot": false,
+    }});
+    let ended = serde_json::json!({"run_ended": {
+        "run": 2, "outcome": "out_of_turns", "len": 0, "hash": Hash::of(b""), "turns": 0, "usage_self": usage,
+        "usage_owned": usage, "worked_ms": 0,
+    }});
+    let heart = Heart::root().then(send(1, "go")).then(answers(1, "first"));
+    let heart = heart.recorded(record(opened)).recorded(record(ended));
+    assert_eq!(last_result(&heart), (Outcome::OutOfTurns, None));
+}
+
 /// The host adds a note on the changes in a worktree to each answer. A run that failed without an answer must name the
 /// worktree in its notice. The controls: an answer, a run that made no call, and a session in its parent's worktree.
 #[test]
