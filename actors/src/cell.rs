@@ -10,6 +10,7 @@ pub(crate) mod commit;
 mod compacting;
 pub(crate) mod dormant;
 pub(crate) mod driver;
+mod folding;
 mod messaging;
 pub(crate) mod names;
 pub(crate) mod perform;

@@ -80,6 +80,7 @@ mod shutdown;
 mod subagents;
 mod support;
 mod survivors;
+mod sweeps;
 mod tasks;
 mod tool_options;
 mod tree;

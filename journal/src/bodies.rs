@@ -58,6 +58,20 @@ impl Bodies {
         self.ceilings.fill(ceiling, def, damaged)?;
         self.limits.fill(limits, def, damaged)
     }
+
+    /// Returns the bytes of the bodies that [`Bodies::fill`] would read.
+    /// # Errors
+    /// Errors of `bytes`.
+    pub(crate) fn unread_bytes<E>(
+        &self,
+        record: &Record,
+        bytes: &mut dyn FnMut(Hash) -> Result<u64, E>,
+    ) -> Result<u64, E> {
+        let Record::SessionCreated(created) = record else { return Ok(0) };
+        let SessionCreated { system, ceiling, limits, .. } = &**created;
+        let unread = [self.systems.unread(system), self.ceilings.unread(ceiling), self.limits.unread(limits)];
+        unread.into_iter().flatten().try_fold(0_u64, |sum, hash| Ok(sum.saturating_add(bytes(hash)?)))
+    }
 }
 
 impl<T: ?Sized> KeptBodies<T>
@@ -89,6 +103,13 @@ where
         // Another thread may have read the body too.
         interned.body = kept.get(hash).or_else(|| Some(kept.keep(hash, body, text.len())));
         Ok(())
+    }
+}
+
+impl<T: ?Sized> KeptBodies<T> {
+    fn unread(&self, interned: &Interned<T>) -> Option<Hash> {
+        let is_read = || self.0.lock().unwrap_or_else(PoisonError::into_inner).all.contains_key(&interned.hash);
+        (interned.body.is_none() && !is_read()).then_some(interned.hash)
     }
 }
 

@@ -26,6 +26,7 @@ struct FaultPlan {
     writes: u64,
     ranges: u64,
     read_bytes: u64,
+    readers: Vec<(u64, String)>,
     child_lists: u64,
     heads: u64,
     fail_write: Option<u64>,
@@ -101,6 +102,11 @@ impl Faults {
     /// Returns the bytes of the frames that were read, each as often as it was read.
     pub fn read_bytes(&self) -> u64 {
         self.plan().read_bytes
+    }
+
+    /// Returns the bytes of each read of frames of a session, and the name of its thread.
+    pub fn readers(&self) -> Vec<(u64, String)> {
+        self.plan().readers.clone()
     }
 
     /// Returns how often the children of a session were read.
@@ -198,9 +204,11 @@ impl Engine for Faulty {
 
     fn range(&self, session: SessionId, from: Seq, until: Seq, max_bytes: u64) -> Result<Range> {
         let range = self.inner.range(session, from, until, max_bytes)?;
+        let bytes = bytes_of(&range.frames);
         let mut plan = self.faults.plan();
         plan.ranges = plan.ranges.saturating_add(1);
-        plan.read_bytes = plan.read_bytes.saturating_add(bytes_of(&range.frames));
+        plan.read_bytes = plan.read_bytes.saturating_add(bytes);
+        plan.readers.push((bytes, std::thread::current().name().unwrap_or_default().to_owned()));
         Ok(range)
     }
 

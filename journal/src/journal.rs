@@ -10,7 +10,7 @@ use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Head, Inflight};
 
 use crate::bodies::Bodies;
-use crate::engine::{Engine, IndexedFrame, Range};
+use crate::engine::{Engine, IndexedFrame, Range, bytes_of};
 use crate::error::{AppendError, OpenError, Poisoned, ReadError};
 use crate::fence::Known;
 use crate::frame::{Appended, Batch, Stored};
@@ -225,21 +225,55 @@ impl Journal {
     /// # Errors
     /// [`ReadError::NoSuchSession`] for a session without records, and other read errors.
     pub fn activate(&self, session: SessionId) -> Result<Activation, ReadError> {
-        Ok(self.activate_from(session, read::END)?.0)
+        Ok(self.activate_whole(session, read::END)?.0)
     }
 
     /// Activates a session and reads its records, in one round trip to the engine.
     /// # Errors
     /// As [`Journal::activate`] and [`Journal::records`].
     pub fn activate_with_records(&self, session: SessionId) -> Result<(Activation, Vec<Stored>), ReadError> {
-        let (activation, frames) = self.activate_from(session, Seq(1))?;
+        let (activation, frames) = self.activate_whole(session, Seq(1))?;
         let shared = self.shared();
         let records = read::read_all(&*shared.engine()?, &shared.bodies, session, activation.head.as_ref(), frames)?;
         Ok((activation, records))
     }
 
+    /// Activates a session and reads its records as [`Journal::activate_with_records`] does, if its frames, and those of its
+    /// bodies that nothing else has read, have fewer than `max_bytes` together. Otherwise returns `None`, and the session is
+    /// not active. Takes no more round trips for a small session.
+    /// # Errors
+    /// As [`Journal::activate_with_records`].
+    pub fn activate_small(
+        &self,
+        session: SessionId,
+        max_bytes: u64,
+    ) -> Result<Option<(Activation, Vec<Stored>)>, ReadError> {
+        let Some((activation, frames)) = self.activate_from(session, Seq(1), max_bytes)? else { return Ok(None) };
+        let shared = self.shared();
+        let (engine, bytes) = (shared.engine()?, bytes_of(&frames));
+        let first = frames.first().map_or(Lsn(0), |(_, lsn, _)| *lsn);
+        let mut records = read::read_all(&*engine, &shared.no_bodies, session, activation.head.as_ref(), frames)?;
+        let most = max_bytes.saturating_sub(bytes);
+        if read::fill_small(&*engine, &shared.bodies, (session, first), &mut records, most)? {
+            return Ok(Some((activation, records)));
+        }
+        self.deactivate(session, activation.epoch);
+        Ok(None)
+    }
+
     /// Activates a session, and returns its frames from the one with record `from`.
-    fn activate_from(&self, session: SessionId, from: Seq) -> Result<(Activation, Vec<IndexedFrame>), ReadError> {
+    fn activate_whole(&self, session: SessionId, from: Seq) -> Result<(Activation, Vec<IndexedFrame>), ReadError> {
+        // No session has as many bytes.
+        self.activate_from(session, from, u64::MAX)?.ok_or(ReadError::NoSuchSession(session))
+    }
+
+    /// Activates a session as [`Journal::activate_whole`] does, if these frames have fewer than `max_bytes`.
+    fn activate_from(
+        &self,
+        session: SessionId,
+        from: Seq,
+        max_bytes: u64,
+    ) -> Result<Option<(Activation, Vec<IndexedFrame>)>, ReadError> {
         let shared = self.shared();
         let engine = shared.engine()?;
         loop {
@@ -248,7 +282,14 @@ impl Journal {
                 let mut core = shared.core();
                 (core.fences.activate(session), core.fences.removals())
             };
-            let Range { head, inflight, frames } = engine.range(session, from, read::END, u64::MAX)?;
+            let Range { head, inflight, frames } = engine.range(session, from, read::END, max_bytes)?;
+            if bytes_of(&frames) >= max_bytes {
+                // Maybe not all frames, so they do not tell the next record.
+                if let Some(Known { epoch, .. }) = known {
+                    self.deactivate(session, epoch);
+                }
+                return Ok(None);
+            }
             let (head, inflight) = (read::row(session, head)?, read::row(session, inflight)?);
             let known = match known {
                 Some(known) => Some(known),
@@ -258,7 +299,7 @@ impl Journal {
                 }
             };
             if let Some(Known { epoch, next_seq }) = known {
-                return Ok((Activation { epoch, next_seq, head, inflight }, frames));
+                return Ok(Some((Activation { epoch, next_seq, head, inflight }, frames)));
             }
         }
     }

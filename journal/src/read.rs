@@ -164,6 +164,25 @@ pub(crate) fn push_records(
     Ok(())
 }
 
+/// Adds the bodies to records that were read without them, if those that are not in memory have fewer than `max_bytes`.
+/// Returns whether that is so. `lsn` is that of the first frame of `session`.
+pub(crate) fn fill_small(
+    engine: &dyn Engine,
+    bodies: &Bodies,
+    (session, lsn): (SessionId, Lsn),
+    records: &mut [Stored],
+    max_bytes: u64,
+) -> Result<bool, ReadError> {
+    let Some(Stored { seq, record, .. }) = records.first_mut() else { return Ok(true) };
+    let bad = |why| ReadError::Damaged { session, seq: *seq, lsn, why };
+    let unread = bodies.unread_bytes(record, &mut |hash| engine.def_bytes(hash))?;
+    if unread >= max_bytes {
+        return Ok(false);
+    }
+    bodies.fill(record, &mut |hash| engine.def(hash).map_err(|error| as_damage(error, &bad)), &bad)?;
+    Ok(true)
+}
+
 /// Reports corrupt data as damage to its session, not as a failure of the engine.
 pub(crate) fn as_damage(error: EngineError, damaged: &dyn Fn(String) -> ReadError) -> ReadError {
     if matches!(error, EngineError::Corrupt { .. }) { damaged(error.to_string()) } else { error.into() }

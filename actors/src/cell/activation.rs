@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use subtend_journal::{Journal, Poisoned, ReadError};
+use subtend_journal::{Poisoned, ReadError};
 use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId};
 use subtend_session::index::{self, RowKey, RowKind};
@@ -112,20 +112,12 @@ impl Cells {
     /// Folds the journal, and collects the commands that a new activation handles first.
     async fn load(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>) -> Result<Box<Driver>, ActivationError> {
         // Read before the outbox, so that no end is missed: a later end arrives in the inbox.
-        let at_start = self.takeover.has_mark(session);
         let mut dormant = self.takeover.is_dormant(session);
         if !dormant && let Some(lost) = self.takeover.take_mark(session) {
             inbox.mark_lost(lost);
         }
         self.log.journal.settled().await?;
-        let read = move |journal: &Journal| {
-            let (activation, stored) = journal.activate_with_records(session)?;
-            let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
-            Ok::<_, ActivationError>((activation, state))
-        };
-        // A start takes over many sessions, most of which take less time to read than a change of threads.
-        let read = if at_start { read(&self.log.journal) } else { self.log.read_whole(read).await };
-        let (activation, state) = read?;
+        let (activation, state, room) = Box::pin(self.fold_journal(session)).await?;
         let mut rows = self.due_rows(session)?;
         rows.owed.extend(self.takeover.unreadable.owed_notices(&state));
         if state.run.is_none() && rows.requests.is_empty() {
@@ -135,6 +127,7 @@ impl Cells {
         }
         let lost = inbox.lost();
         let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&inbox), activation.epoch));
+        driver.room = room;
         driver.written.created_ms = activation.head.as_ref().map_or(driver.written.created_ms, |head| head.created_ms);
         driver.written.last_lsn = self.log.journal.durable();
         if let Some(row) = &activation.inflight {

@@ -26,6 +26,7 @@ use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::NewChild;
 use crate::delivery::inbox::{CommandReply, Inbox, InboxItem, Listed, Probed, ReplyTo};
 use crate::faults::{InternalEvent, Point};
+use crate::recovery::takeover::Room;
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::alternatives::Alternatives;
@@ -122,6 +123,8 @@ pub(crate) struct Driver {
     pub(crate) leave: bool,
     /// True if the activation left the directory, or may no longer write.
     pub(crate) left: bool,
+    /// Of a large session that a sweep activated. Dropped last, after the state.
+    pub(crate) room: Option<Room>,
 }
 
 impl Driver {
@@ -155,6 +158,7 @@ impl Driver {
             resident,
             leave: false,
             left: false,
+            room: None,
         }
     }
 
@@ -219,6 +223,9 @@ impl Driver {
         let leave = leaves && at_rest && !self.inbox.holds_slot();
         if (quiet_child || leave) && self.unload() {
             return DriverStep::Stop;
+        }
+        if self.room.is_some() && !self.cells.takeover.visits(self.session()) {
+            self.room = None;
         }
         if at_rest {
             let idle = self.cells.host.options.idle;

@@ -185,9 +185,17 @@ impl StartRecovery {
             {
                 count(received);
             }
+            let visit = self.takeover.visit(session);
             let first = self.probe(session);
             let recovery = Arc::clone(self);
-            waiting.push(Box::pin(async move { (session, recovery.wait_for_decision(session, first).await) }));
+            waiting.push(Box::pin(async move {
+                let settled = recovery.wait_for_decision(session, first).await;
+                drop(visit);
+                // Unloaded at once, since otherwise all swept sessions would be in memory together until they passivate. After the
+                // visit: the session then returns its room also if it stays.
+                recovery.directory.push_if_active(session, InboxItem::Idle);
+                (session, settled)
+            }));
         }
         while let Some(received) = waiting.next().await {
             count(received);
@@ -209,13 +217,10 @@ impl StartRecovery {
     /// A panic of the actor loses its probe, so the restarted actor is probed again: otherwise the owner would be swept
     /// first and end before its owned runs. If the actor also crashes while it ends the run, its delayed restarts are
     /// not awaited, so that the other sessions start.
-    async fn wait_for_decision(self: Arc<Self>, session: SessionId, mut probe: oneshot::Receiver<Probed>) -> bool {
+    async fn wait_for_decision(self: &Arc<Self>, session: SessionId, mut probe: oneshot::Receiver<Probed>) -> bool {
         for _ in 0..=MAX_RESTARTS {
             if let Ok(probed) = probe.await {
-                let settled = self.log.journal.wait(probed.lsn).await.is_ok();
-                // Unloaded at once, since otherwise all swept sessions would be in memory together until they passivate.
-                self.directory.push_if_active(session, InboxItem::Idle);
-                return settled;
+                return self.log.journal.wait(probed.lsn).await.is_ok();
             }
             let restarts = self.directory.with(session, |_| ()).is_some();
             if !restarts || self.life.is_stopping() {

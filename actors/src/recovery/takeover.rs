@@ -1,13 +1,22 @@
 //! Runs of an earlier process that no session of this process has recovered yet.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use subtend_session::ids::SessionId;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::recovery::rows::RowReader;
 use crate::recovery::unreadable::Unreadable;
 use crate::values::at_boot::{AtBoot, Lost};
+
+/// Encoded bytes of a session with its bodies, from which on a sweep counts it as large. Others are read where they are
+/// activated, since most take less time to read than a change of threads.
+pub(crate) const LARGE: u64 = 32 << 10;
+/// Encoded bytes of large sessions that a sweep has in memory together. Their states may have ten times as many.
+pub(crate) const ROOM: u64 = 8 << 20;
+/// Bytes that one permit stands for.
+const UNIT: u64 = 1 << 10;
 
 /// Runs of an earlier process, by session. The first activation of a session removes its mark.
 pub(crate) struct Takeover {
@@ -17,6 +26,24 @@ pub(crate) struct Takeover {
     marks: Mutex<Marks>,
     /// Shared by all activations of a sweep, since one frame may have rows to thousands of sessions.
     swept_rows: Mutex<Option<RowReader>>,
+    room: Arc<Semaphore>,
+}
+
+/// The share of a large session in the memory of a sweep.
+#[derive(Debug)]
+pub(crate) struct Room(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit);
+
+/// Guard of a visit of a sweep. Dropping it ends the visit.
+#[must_use = "dropping it ends the visit"]
+pub(super) struct Visit {
+    takeover: Arc<Takeover>,
+    session: SessionId,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.takeover.lock().visits.remove(&self.session);
+    }
 }
 
 /// Guard of a sweep. Dropping it frees what the sweep has read.
@@ -35,11 +62,20 @@ struct Marks {
     runs: HashMap<SessionId, AtBoot>,
     /// Number of queued inputs behind runs that the start ended.
     queues: HashMap<SessionId, usize>,
+    /// The sessions that a sweep activates now.
+    visits: HashSet<SessionId>,
 }
 
 impl Takeover {
     pub(crate) fn new(resumes: bool) -> Self {
-        Self { resumes, unreadable: Unreadable::default(), marks: Mutex::default(), swept_rows: Mutex::default() }
+        let units = usize::try_from(ROOM / UNIT).unwrap_or(Semaphore::MAX_PERMITS);
+        Self {
+            resumes,
+            unreadable: Unreadable::default(),
+            marks: Mutex::default(),
+            swept_rows: Mutex::default(),
+            room: Arc::new(Semaphore::new(units)),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Marks> {
@@ -78,9 +114,22 @@ impl Takeover {
         self.lock().runs.get(&session) == Some(&AtBoot::Dormant)
     }
 
-    /// Returns whether the start takes over the session.
-    pub(crate) fn has_mark(&self, session: SessionId) -> bool {
-        self.lock().runs.contains_key(&session)
+    pub(super) fn visit(self: &Arc<Self>, session: SessionId) -> Visit {
+        self.lock().visits.insert(session);
+        Visit { takeover: Arc::clone(self), session }
+    }
+
+    /// Returns whether a sweep activates the session now.
+    pub(crate) fn visits(&self, session: SessionId) -> bool {
+        self.lock().visits.contains(&session)
+    }
+
+    /// Waits until a large session of `bytes` fits into the memory of the sweep. Its activation returns the room when it
+    /// leaves memory, or sleeps after the visit. It must not wait for another session meanwhile, which may wait for room.
+    pub(crate) async fn room(&self, bytes: u64) -> Option<Room> {
+        let units = u32::try_from(bytes.min(ROOM).div_ceil(UNIT)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        Arc::clone(&self.room).acquire_many_owned(units).await.ok().map(Room)
     }
 
     /// Removes the mark of `session`; returns the mark of its run if it is lost.

@@ -182,6 +182,34 @@ async fn later_activation_fences_all_earlier_ones(store: Store) {
     assert_eq!(journal.activate(id(9)).unwrap_err().to_string(), format!("no session {} in this store", id(9)));
 }
 
+/// The bodies of a session count until they are in memory. A refused activation leaves no trace.
+async fn large_session_is_not_activated_as_a_small_one(store: Store) {
+    let journal = store.open();
+    // Another session has brought the bodies.
+    journal.append(one(created_session(&mut SessionWriter::new(id(9)), None, true))).unwrap();
+    let mut writer = SessionWriter::new(id(1));
+    journal.append(one(created_session(&mut writer, None, false))).unwrap();
+    for _ in 0..3 {
+        journal.append(one(writer.input_frame())).unwrap();
+    }
+    journal.settled().await.unwrap();
+    let is_small = |journal: &Journal, bytes| journal.activate_small(id(1), bytes).unwrap().is_some();
+    let frames = journal.bytes_from(id(1), Seq(1), u64::MAX).unwrap();
+    assert_eq!([1, frames].map(|bytes| is_small(&journal, bytes)), [false, false]);
+    assert!(append_error(journal.append(one(writer.input_frame()))).ends_with("and the session is not active"));
+    journal.close().await.unwrap();
+
+    let journal = store.open();
+    let bodies = journal.body_bytes(id(1)).unwrap();
+    // Sessions in memory keep their bodies.
+    let unread = if matches!(store, Store::Memory(_)) { 0 } else { bodies };
+    assert_eq!([1, frames, frames + unread].map(|bytes| is_small(&journal, bytes)), [false; 3]);
+    let (activation, records) = journal.activate_small(id(1), frames + unread + 1).unwrap().unwrap();
+    assert_eq!((activation.next_seq, activation.head.map(|head| head.last_seq)), (Seq(7), Some(Seq(6))));
+    assert_eq!(records, journal.records(id(1)).unwrap());
+    assert!(is_small(&journal, frames + 1), "the bodies are in memory");
+}
+
 async fn deactivated_session_continues_after_its_last_record(store: Store) {
     let journal = store.open();
     let mut session_writer = SessionWriter::new(id(1));
@@ -326,7 +354,7 @@ macro_rules! conformance {
         conformance!(@ $store; appended_records_are_read_back_before_and_after_reopening,
             creation_without_bodies_gets_them_from_an_earlier_one, batch_over_several_sessions_is_all_or_nothing,
             frame_must_follow_the_last_record, later_activation_fences_all_earlier_ones,
-            deactivated_session_continues_after_its_last_record, obligations_are_made_and_taken,
+            large_session_is_not_activated_as_a_small_one, deactivated_session_continues_after_its_last_record, obligations_are_made_and_taken,
             creation_of_an_existing_session_poisons_and_leaves_nothing, closed_journal_refuses_appends_and_keeps_the_rest,
             concurrent_writers_do_not_interfere, readers_see_no_part_of_a_batch);
     })* };
