@@ -145,6 +145,9 @@ pub struct HostConfig {
     /// Time in ms for which an idle session stays in memory.
     #[schemars(range(min = 1))]
     pub idle_ms: u64,
+    /// Maximum size of all worktrees of the store in MiB. A small one counts as 32 MiB.
+    #[schemars(range(min = 0, max = 4_294_967_295_u32))]
+    pub worktree_mib: u32,
 }
 
 impl Default for HostConfig {
@@ -152,7 +155,8 @@ impl Default for HostConfig {
         let Options { slots, inbox, events, idle, .. } = Options::default();
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
-        Self { slots: count(slots), inbox: count(inbox), events: count(events), idle_ms }
+        let worktree_mib = subtend_tools::worktree::DEFAULT_MEBIBYTES;
+        Self { slots: count(slots), inbox: count(inbox), events: count(events), idle_ms, worktree_mib }
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     limit: Vec<String>,
 
-    /// Change a bound of this process, such as `slots=1000`: `slots`, `inbox`, `events` or `idle_ms`; repeatable
+    /// Change a bound of this process, such as `slots=1000`: `slots`, `inbox`, `events`, `idle_ms` or `worktree_mib`; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     host: Vec<String>,
 

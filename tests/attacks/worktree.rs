@@ -92,6 +92,27 @@ fn worktree_confines_descendants_and_calls_cannot_lift_it() {
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed:#}");
 }
 
+/// Attack: a model without any right to write starts readers in worktrees, whose copies fill the disk of the store. The
+/// control: one that changes a file, which stays until a person discards it and counts against the limit.
+#[test]
+fn worktrees_of_readers_take_no_disk() {
+    let user = User::new();
+    repository(&user);
+    let model = delegating_model(&user, &isolated(), &[json!({"text": "read"})]);
+    let done = user.succeeds(&["run", "--json", "--model", &model, "go"]).out;
+    assert!(done.contains(": no changes, so it was removed]"), "{done}");
+    let all = || user.json(&["worktree", "list", "--json"]).as_array().map(Vec::len);
+    assert_eq!(all(), Some(0));
+    let model = delegating_model(&user, &isolated(), &[writes("a.txt", "child\n"), json!({"text": "done"})]);
+    run(&user, &model);
+    assert_eq!(all(), Some(1));
+    let limited = ["run", "--json", "--model", &model, "go", "--allow", "fs.*", "--host", "worktree_mib=32"];
+    let refused = user.succeeds(&limited).out;
+    let why = "with it, the 1 others of this store would have 64 MiB, and the limit is 32";
+    assert!(refused.contains(why), "{refused}");
+    assert_eq!(all(), Some(1));
+}
+
 /// An agent that needs its own worktree cannot answer in a session without one. The control: its own session has a
 /// worktree and leaves no changes in the workspace.
 #[test]

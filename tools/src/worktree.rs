@@ -19,6 +19,7 @@ mod locks;
 mod make;
 mod merge;
 mod repository;
+mod room;
 mod snapshot;
 mod staged;
 #[cfg(test)]
@@ -39,10 +40,12 @@ use crate::removal;
 use crate::workspace::{Workspace, WorkspaceError, beneath};
 use git::{Git, GitPlace, GitReach, MAX_OUTPUT};
 use locks::WorktreeTurns;
+use room::Bounds;
 
 pub use changes::{ChangedFile, WorktreeChanges, note};
 pub use keep::KeptBranch;
 pub use merge::Merged;
+pub use room::{DEFAULT_MEBIBYTES, RoomError};
 
 /// The worktrees of a host, in one directory.
 #[derive(Clone, Debug)]
@@ -50,6 +53,7 @@ pub struct Worktrees {
     dir: PathBuf,
     git: Git,
     turns: WorktreeTurns,
+    bounds: Bounds,
     /// A crash that a test simulates: the step before which the process dies, and how often it passes that step before.
     #[cfg(test)]
     crash_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
@@ -78,6 +82,12 @@ pub struct WorktreeEntry {
     pub branch: String,
     /// The commit relative to which changes are listed.
     pub base: String,
+    /// Bytes of the files of its first commit.
+    #[serde(default)]
+    pub bytes: u64,
+    /// Whether the branch existed before. Then it remains if the worktree is removed without changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continues: bool,
     /// Files that merges skipped, because other programs changed them meanwhile. Their changes are only on the branch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
@@ -172,6 +182,8 @@ pub enum WorktreeError {
     WrongObject { object: String, repository: PathBuf },
     #[error("nothing was merged: {}", .0.join("; "))]
     Conflicts(Vec<String>),
+    #[error("cannot create a worktree: {0}")]
+    Room(#[from] RoomError),
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     #[error("the worktree cannot be {action}: {source}")]
@@ -193,6 +205,7 @@ impl Worktrees {
             dir: dir.into(),
             git: Git::new(guard),
             turns: WorktreeTurns::default(),
+            bounds: Bounds::default(),
             #[cfg(test)]
             crash_before: None,
         }
@@ -290,6 +303,12 @@ impl Worktrees {
         entry.stage = stage;
         self.write(&entry)?;
         self.finish_removal(&entry)
+    }
+
+    /// Removes a worktree without changes. Its branch remains if it existed before.
+    fn remove_unchanged(&self, entry: WorktreeEntry) -> Result<(), WorktreeError> {
+        let stage = if entry.continues { Stage::Keeping } else { Stage::Discarding };
+        self.remove(entry, stage)
     }
 
     /// Returns a ready worktree. Finishes an interrupted operation first.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
-use subtend_journal::Journal;
+use subtend_journal::{Journal, ReadError};
 use subtend_models::model::Answer;
 use subtend_session::authority::{Access, Authority};
 use subtend_session::call::ToolEffect;
 use subtend_session::command::CallObstacle;
-use subtend_session::ids::{SessionId, Text};
+use subtend_session::ids::{RunNo, SessionId, Text};
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Worktree;
+use subtend_session::record::Record;
 use subtend_tools::display::Display;
 use subtend_tools::memory_threads::spawn_with_memory;
 use subtend_tools::option::ToolOption;
@@ -38,7 +39,14 @@ impl ToolDirectory {
         let worktrees = self.worktrees.as_ref().ok_or("this host has no directory for worktrees")?;
         // Resolves the path that was opened: a session in a parent directory may have replaced what is there now.
         let workspace = self.workspace.canonical_path();
-        let origin = match (worktree.from, &workspace) {
+        // The worktree of a parent without changes is removed after its run. Then the child starts as the parent did.
+        let is_removed = |parent| {
+            let is_missing = worktrees.entry(parent).is_ok_and(|entry| entry.is_none());
+            let of = workspace.as_ref().ok().filter(|_| is_missing);
+            of.is_some_and(|path| worktrees.kept_branch(parent, path).is_ok_and(|branch| branch.is_none()))
+        };
+        let from = worktree.from.filter(|parent| !is_removed(*parent));
+        let origin = match (from, &workspace) {
             (Some(parent), _) => WorktreeOrigin::Worktree(parent),
             (None, Ok(path)) => WorktreeOrigin::Workspace(path),
             (None, Err(_)) if worktrees.path(worktree.of).exists() => WorktreeOrigin::Workspace(self.workspace.path()),
@@ -75,22 +83,35 @@ impl ToolDirectory {
         opened.map(drop).map_err(|why| CallObstacle::Workspace(truncate_message(&why).into()))
     }
 
-    /// Appends a note on the changes in the session's own worktree to the last answer of `session`.
-    pub(crate) async fn with_changes_note(&self, session: SessionId, mut answer: Answer) -> Answer {
+    /// Ends the work in the own worktree of a session after the last answer of its run: a worktree without changes is removed. If `is_noted`,
+    /// appends a note on the changes to the answer.
+    pub(crate) async fn finish_run(
+        &self,
+        (root, session): (SessionId, SessionId),
+        journal: &Journal,
+        is_noted: bool,
+        mut answer: Answer,
+    ) -> Answer {
         let own = self.worktree.is_some_and(|worktree| worktree.of == session);
         let (true, true, Some(worktrees)) = (own, answer.calls.is_empty(), self.worktrees.clone()) else {
             return answer;
         };
-        let Some(text) = answer.text.as_ref().filter(|text| !text.trim().is_empty()) else { return answer };
-        let changes = async move {
+        let journal = journal.clone();
+        let finished = async move {
             let turn = worktrees.turn(session).await;
             spawn_with_memory(move || {
                 let _turn = turn;
-                note(session, &worktrees.changes(session))
+                // A run that begins later waits for its turn, and gets the worktree re-created.
+                let others =
+                    || running_in(&journal, root, session).map(|runs| runs.into_iter().any(|(id, _)| id != session));
+                note(session, &worktrees.finish_run(session, || others().unwrap_or(true)))
             })
             .await
         };
-        if let Ok(note) = Box::pin(changes).await {
+        let note = Box::pin(finished).await;
+        if let (Ok(note), true, Some(text)) =
+            (note, is_noted, answer.text.as_ref().filter(|text| !text.trim().is_empty()))
+        {
             answer.text = Some(format!("{}\n\n{note}", text.trim_end()).into());
         }
         answer
@@ -99,6 +120,22 @@ impl ToolDirectory {
     pub(crate) fn wrap_tool(self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
         if self.worktree.is_some() { Arc::new(InWorktree { tool, directory: self }) } else { tool }
     }
+}
+
+/// Returns the runs in flight that work in the worktree of session `of`, in the tree of `root`.
+pub(crate) fn running_in(
+    journal: &Journal,
+    root: SessionId,
+    of: SessionId,
+) -> Result<Vec<(SessionId, RunNo)>, ReadError> {
+    let mut found = Vec::new();
+    for (id, row) in journal.inflight()?.into_iter().filter(|(_, row)| row.root == root) {
+        let Record::SessionCreated(created) = journal.without_bodies().first_record(id)?.record else { continue };
+        if created.worktree.is_some_and(|worktree| worktree.of == of) {
+            found.push((id, row.run));
+        }
+    }
+    Ok(found)
 }
 
 /// Removes the worktrees of deleted sessions. The next start retries those that cannot be removed.
@@ -185,5 +222,33 @@ impl Tool for InWorktree {
             tool.run(ToolInvocation { workspace, ..call }).await
         }
         .boxed()
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    /// The worktree of a parent without changes was removed before its child starts. The control: one that still exists.
+    #[test]
+    fn child_starts_from_the_workspace_of_an_ended_parent() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = dir.path().join("files");
+        std::fs::create_dir(&files).expect("a directory");
+        std::fs::write(files.join("a.txt"), "a").expect("a file");
+        let worktrees = Arc::new(Worktrees::new(dir.path().join("worktrees"), None));
+        let ids =
+            [1, 2].map(|n| format!("01920000-0000-7000-8000-00000000000{n}").parse::<SessionId>().expect("an id"));
+        let open = |of, from| {
+            let workspace = Arc::new(Workspace::open(&files).expect("a workspace"));
+            let worktree = Some(Worktree { of, from });
+            let opened = ToolDirectory { workspace, worktree, worktrees: Some(Arc::clone(&worktrees)) }.open();
+            opened.expect("a worktree").path().to_owned()
+        };
+        let child = || std::fs::read_to_string(open(ids[1], Some(ids[0])).join("a.txt")).expect("a file");
+        assert_eq!(child(), "a");
+        worktrees.discard(ids[1], None).expect("removed");
+        std::fs::write(open(ids[0], None).join("a.txt"), "of the parent").expect("a file");
+        assert_eq!(child(), "of the parent");
     }
 }

@@ -165,8 +165,9 @@ impl Driver {
                 let started = {
                     let (called, call) = cells.calls.resolve(&at, called, call).await;
                     let outcome = match cells.calls.call(call, &called, last_delta, limits, &of_call).await {
-                        Ok(ModelOutcome::Answer(answer)) if !is_typed => {
-                            ModelOutcome::Answer(place.with_changes_note(at.session, answer).await)
+                        Ok(ModelOutcome::Answer(answer)) => {
+                            let ids = (at.root, at.session);
+                            ModelOutcome::Answer(place.finish_run(ids, &agents.journal, !is_typed, answer).await)
                         }
                         Ok(outcome) => outcome,
                         Err(budget) => return turn::not_called(at, CallObstacle::Budget(budget)),

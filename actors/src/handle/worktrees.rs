@@ -13,6 +13,7 @@ use subtend_tools::worktree::{
 };
 
 use super::{ControlError, SessionHandle};
+use crate::calls::tool_directory::running_in;
 use crate::views::checkpoints::below;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,15 +184,9 @@ impl SessionHandle {
     }
 }
 
-/// Returns the run in flight that works in the worktree of session `of`, in the tree of `root`.
+/// Returns a run in flight that works in the worktree of session `of`, in the tree of `root`.
 fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<(SessionId, RunNo)>, ReadError> {
-    for (id, row) in journal.inflight()?.into_iter().filter(|(_, row)| row.root == root) {
-        let Record::SessionCreated(created) = journal.without_bodies().first_record(id)?.record else { continue };
-        if created.worktree.is_some_and(|worktree| worktree.of == of) {
-            return Ok(Some((id, row.run)));
-        }
-    }
-    Ok(None)
+    Ok(running_in(journal, root, of)?.into_iter().next())
 }
 
 /// Returns the branch that is left of the worktree of a session, if its repository can be read.

@@ -123,7 +123,7 @@ impl PreparedWork {
         let titles = options.titles && !models.is_offline();
         let slots = u32::try_from(options.slots).unwrap_or(u32::MAX);
         let (quiet, options) = (args.quiet, Options { titles, ..options });
-        let worktrees = worktrees::for_store(&place)?;
+        let worktrees = worktrees::for_store(&place)?.map(|worktrees| worktrees.at_most(host.worktree_mib));
         let checkpoints = checkpoints::for_store(&place);
         let parts = setup::Parts {
             place,

@@ -139,6 +139,33 @@ impl Worktrees {
         })
     }
 
+    /// Returns the changes like [`Worktrees::changes`] when a run of the session ends, and whether the worktree was removed. It is removed
+    /// if nothing would be lost: no changes, no ignored files, no other run in it (`is_used`), and no worktree that merges into it.
+    ///
+    /// # Errors
+    /// As [`Worktrees::changes`].
+    pub fn finish_run(
+        &self,
+        session: SessionId,
+        is_used: impl FnOnce() -> bool,
+    ) -> Result<(WorktreeChanges, bool), WorktreeError> {
+        let _lock = self.lock(session)?;
+        let entry = self.ready(session)?;
+        let changes = self.changes_of(&entry)?;
+        let is_empty = changes.files.is_empty() && changes.ignored.is_empty() && changes.left.is_empty();
+        let may_go = is_empty && !is_used() && !self.is_target(&entry)?;
+        // What fails here, the next call repeats.
+        let is_removed = may_go && self.remove_unchanged(entry).is_ok();
+        Ok((changes, is_removed))
+    }
+
+    /// Returns whether another worktree merges into this one. An unreadable entry may.
+    fn is_target(&self, entry: &WorktreeEntry) -> Result<bool, WorktreeError> {
+        let dir = self.path(entry.session).canonicalize().map_err(cannot("read"))?;
+        let list = self.list()?;
+        Ok(!list.damaged.is_empty() || list.entries.iter().any(|other| other.target.starts_with(&dir)))
+    }
+
     /// Does the work of [`Worktrees::changes`]. The caller must hold the lock.
     pub(super) fn changes_of(&self, entry: &WorktreeEntry) -> Result<WorktreeChanges, WorktreeError> {
         let tip = self.commit(entry)?;
@@ -260,13 +287,14 @@ impl Worktrees {
     }
 }
 
-/// Returns the line about a session's worktree that is added to its result.
-pub fn note(session: SessionId, changes: &Result<WorktreeChanges, WorktreeError>) -> Text {
+/// Returns the line about a session's worktree that is added to its result, from [`Worktrees::finish_run`].
+pub fn note(session: SessionId, changes: &Result<(WorktreeChanges, bool), WorktreeError>) -> Text {
     let name = session.short();
     let name = &name.0;
     match changes {
-        Ok(changes) if changes.files.is_empty() => format!("[worktree {}: {}]", changes.branch, changes.summary()),
-        Ok(changes) => format!(
+        Ok((changes, true)) => format!("[worktree {}: no changes, so it was removed]", changes.branch),
+        Ok((changes, false)) if changes.files.is_empty() => format!("[worktree {}: {}]", changes.branch, changes.summary()),
+        Ok((changes, false)) => format!(
             "[worktree {}: {}. The changes are on that branch only: the user can show them with `subtend worktree diff {name}` and take \
              them with `subtend worktree merge {name}`]",
             changes.branch,

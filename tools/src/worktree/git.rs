@@ -16,6 +16,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use super::room::Room;
 use super::{WorktreeError, blocking};
 use crate::commands::CommandLimits;
 use crate::guard::{Guard, LIMITS};
@@ -29,6 +30,8 @@ pub(super) const MAX_OUTPUT: u64 = 64 << 20;
 const MAX_ERROR_OUTPUT: u64 = 4 << 10;
 /// Time until the first check whether a command waits for a pipe. The time doubles with each check.
 const FIRST_SEARCH: Duration = Duration::from_secs(2);
+/// Time between two checks of free space.
+const SPACE_CHECK: Duration = Duration::from_millis(20);
 /// Time limit of one command.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// Resource limits of one command, because a repository can make git read endless files.
@@ -83,6 +86,8 @@ pub(super) struct GitPlace {
     /// The directory in which git starts. Empty means the root of the file system.
     pub(super) start: PathBuf,
     pub(super) reach: GitReach,
+    /// The file system on which the command must leave space.
+    pub(super) room: Option<Room>,
 }
 
 pub(super) struct GitAnswer {
@@ -123,7 +128,20 @@ impl Git {
         args: &[A],
         most: u64,
     ) -> Result<Vec<u8>, WorktreeError> {
-        succeeded(args, self.output(at, args, most)?.0)
+        succeeded(args, self.output(at, args, (most, true))?.0)
+    }
+
+    /// Runs a command like [`Git::run`], but ends it after `most` bytes of output. Returns them, and whether they are all bytes.
+    pub(super) fn run_until<A: AsRef<OsStr>>(
+        &self,
+        at: &GitPlace,
+        args: &[A],
+        most: u64,
+    ) -> Result<(Vec<u8>, bool), WorktreeError> {
+        match self.output(at, args, (most, false))? {
+            (answer, true) => Ok((succeeded(args, answer)?, true)),
+            (answer, false) => Ok((answer.out, false)),
+        }
     }
 
     /// Runs a command like [`Git::run`] and returns its one line of output.
@@ -155,16 +173,17 @@ impl Git {
         at: &GitPlace,
         args: &[A],
     ) -> Result<GitAnswer, WorktreeError> {
-        let (answer, whole) = self.output(at, args, MAX_OUTPUT)?;
+        let (answer, whole) = self.output(at, args, (MAX_OUTPUT, true))?;
         if whole { Ok(answer) } else { Err(WorktreeError::TooLong { verb: verb(args) }) }
     }
 
-    /// Runs a command. Returns at most `most` bytes of its output, and whether these are all bytes.
+    /// Runs a command. Returns at most `most` bytes of its output, and whether these are all bytes. Unless `drains`, git ends at the first
+    /// write after them.
     fn output<A: AsRef<OsStr>>(
         &self,
         at: &GitPlace,
         args: &[A],
-        most: u64,
+        (most, drains): (u64, bool),
     ) -> Result<(GitAnswer, bool), WorktreeError> {
         let start_error = |error: io::Error| {
             let is_missing = error.kind() == io::ErrorKind::NotFound;
@@ -181,13 +200,13 @@ impl Git {
         let sent = send.clone();
         let thread = || std::thread::Builder::new().name("subtend-git".to_owned());
         let readers = thread()
-            .spawn(move || drop(sent.send((true, read(out, most)))))
-            .and_then(|_| thread().spawn(move || drop(send.send((false, read(errors, MAX_ERROR_OUTPUT))))));
+            .spawn(move || drop(sent.send((true, read(out, most, drains)))))
+            .and_then(|_| thread().spawn(move || drop(send.send((false, read(errors, MAX_ERROR_OUTPUT, true))))));
         let (mut whole, mut out, mut error_output) = (true, Vec::new(), Vec::new());
         let mut patience = FIRST_SEARCH;
         for _ in 0..2 {
             let received = match &readers {
-                Ok(_) => receive(&answers, &mut patience, (child.id(), &at.reach)),
+                Ok(_) => receive(&answers, &mut patience, (child.id(), at)),
                 Err(error) => Err(format!("its output cannot be read: {error}")),
             };
             let (is_out, (bytes, is_whole)) = match received {
@@ -283,11 +302,11 @@ impl GitAnswer {
 fn receive<T>(
     answers: &mpsc::Receiver<T>,
     patience: &mut Duration,
-    (process, reach): (u32, &GitReach),
+    (process, at): (u32, &GitPlace),
 ) -> Result<T, String> {
-    let mut asleep = None;
+    let (mut asleep, reach) = (None, &at.reach);
     loop {
-        if let Ok(answer) = answers.recv_timeout(*patience) {
+        if let Some(answer) = wait(answers, *patience, at.room.as_ref())? {
             return Ok(answer);
         }
         if let Some(path) = blocking::pipe(&reach.written, &reach.read) {
@@ -307,6 +326,20 @@ fn receive<T>(
         }
         *patience = patience.saturating_mul(2).min(TIMEOUT);
     }
+}
+
+/// Waits for an answer. Fails as soon as too little space is left in `room`.
+fn wait<T>(answers: &mpsc::Receiver<T>, patience: Duration, room: Option<&Room>) -> Result<Option<T>, String> {
+    let Some(room) = room else { return Ok(answers.recv_timeout(patience).ok()) };
+    let mut waited = Duration::ZERO;
+    while waited < patience {
+        if let Ok(answer) = answers.recv_timeout(SPACE_CHECK) {
+            return Ok(Some(answer));
+        }
+        room.check(0).map_err(|error| error.to_string())?;
+        waited = waited.saturating_add(SPACE_CHECK);
+    }
+    Ok(None)
 }
 
 /// Runs `act` in a sandbox, if the system has one. Then `act` and its child processes can reach only files of `reach` and of the system,
@@ -341,11 +374,11 @@ pub(super) fn run_confined<T>(
     act()
 }
 
-/// Reads to the end. Returns at most `most` bytes, and whether these are all bytes.
-fn read(from: Option<impl io::Read>, most: u64) -> (Vec<u8>, bool) {
+/// Reads at most `most` bytes, and to the end if it `drains`. Returns the bytes, and whether these are all bytes.
+fn read(from: Option<impl io::Read>, most: u64, drains: bool) -> (Vec<u8>, bool) {
     let (Some(mut from), mut bytes) = (from, Vec::new()) else { return (Vec::new(), true) };
     let read = from.by_ref().take(most).read_to_end(&mut bytes);
-    let rest = io::copy(&mut from, &mut io::sink());
+    let rest = io::copy(&mut from.take(if drains { u64::MAX } else { 1 }), &mut io::sink());
     (bytes, read.is_ok() && rest.is_ok_and(|rest| rest == 0))
 }
 

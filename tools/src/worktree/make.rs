@@ -9,7 +9,7 @@ use cap_std::fs::Dir;
 use subtend_session::ids::SessionId;
 use subtend_session::place::{WORKTREE_BRANCHES as BRANCHES, Worktree};
 
-use super::git::{GitReach, run_confined};
+use super::git::{GitPlace, GitReach, run_confined};
 use super::repository::{self, FoundRepository};
 use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cannot, remove_if_exists};
 use crate::removal;
@@ -57,11 +57,15 @@ impl Worktrees {
         };
         // If the branch of the session was kept, the worktree continues from it.
         let kept = self.tip(&repository, &branch)?;
-        let base = kept.unwrap_or(head);
-        let (stage, left) = (Stage::Making, Vec::new());
-        let entry = WorktreeEntry { session, stage, repository, prefix, target, branch, base, left };
-        self.write(&entry)?;
-        Ok(entry)
+        let (continues, base) = (kept.is_some(), kept.unwrap_or(head));
+        let (stage, bytes, left) = (Stage::Making, 0, Vec::new());
+        let entry = WorktreeEntry { session, stage, repository, prefix, target, branch, base, bytes, continues, left };
+        self.record_if_it_fits(entry.clone()).or_else(|error| {
+            // The removal takes this lock.
+            drop(snapshot);
+            self.remove_unused_snapshots(&entry)?;
+            Err(error)
+        })
     }
 
     /// Checks that a repository supports these worktrees. Without this check, a later step would fail with an unhelpful error of git.
@@ -95,15 +99,34 @@ impl Worktrees {
         remove_in_repository(&entry.repository, &self.admin_dir(&entry))?;
         self.register(&entry)?;
         self.step("files")?;
-        let plain = self.files_place(&entry)?;
-        self.git.run(&plain, &["read-tree", &entry.base])?;
-        self.step("checkout")?;
-        self.git.run(&plain, &["checkout-index", "--all", "--force", "--index"])?;
+        match self.check_out(&entry) {
+            Err(error @ WorktreeError::Git { .. }) => return Err(self.undo(entry, error)),
+            checked_out => checked_out?,
+        }
         self.tree(&entry)?;
         self.step("ready")?;
         entry.stage = Stage::Ready;
         self.write(&entry)?;
         Ok(entry)
+    }
+
+    /// Writes the files of the base. Attributes of the repository can make them larger than their objects, so git ends when too little space
+    /// is left.
+    fn check_out(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
+        self.check_space(entry.bytes)?;
+        let at = GitPlace { room: Some(self.room()), ..self.files_place(entry)? };
+        self.git.run(&at, &["read-tree", &entry.base])?;
+        self.step("checkout")?;
+        self.git.run(&at, &["checkout-index", "--all", "--force", "--index"]).map(drop)
+    }
+
+    /// Removes a worktree whose files could not be written, and returns the reason.
+    fn undo(&self, entry: WorktreeEntry, error: WorktreeError) -> WorktreeError {
+        let is_full = self.check_space(0).is_err();
+        let why = self.check_space(entry.bytes).err().filter(|_| is_full).unwrap_or(error);
+        // The files go first, because a full disk cannot record the removal. The next call repeats what fails.
+        drop(remove_if_exists(&self.path(entry.session)).and_then(|()| self.remove_unchanged(entry)));
+        why
     }
 
     /// Registers a worktree without files. Does not use `git worktree add`, which would read the settings of the repository.

@@ -75,6 +75,7 @@ impl Worktrees {
         self.git.run_for(&at, &["update-index", "--force-remove", "--"], &ignored)?;
         let (all, changed) = split_by_status(&list(&["-t", "--cached", "--modified", "--deleted", "--others"])?);
         check_size(workspace, &all)?;
+        self.check_space(sum_sizes(workspace, &changed)?)?;
         self.step("copy files")?;
         self.add_files(&at, &repository.with_extension(STAGED), &changed, MAX_BYTES)?;
         let commit = self.commit_snapshot(&at, &repository)?;
@@ -163,6 +164,14 @@ fn check_size(workspace: &Path, paths: &BTreeSet<Vec<u8>>) -> Result<(), Worktre
         let path = on_one_line(&String::from_utf8_lossy(nested));
         return Err(WorktreeError::Nested { workspace: workspace.into(), path });
     }
+    let bytes = sum_sizes(workspace, paths)?;
+    if paths.len() > MAX_FILES || bytes > MAX_BYTES {
+        return Err(WorktreeError::TooMuch { workspace: workspace.into(), files: paths.len(), mebibytes: bytes >> 20 });
+    }
+    Ok(())
+}
+
+fn sum_sizes(workspace: &Path, paths: &BTreeSet<Vec<u8>>) -> Result<u64, WorktreeError> {
     let mut bytes = 0_u64;
     for path in paths {
         match workspace.join(os(path)?).symlink_metadata() {
@@ -171,8 +180,5 @@ fn check_size(workspace: &Path, paths: &BTreeSet<Vec<u8>>) -> Result<(), Worktre
             Err(error) => return Err(cannot("created")(error)),
         }
     }
-    if paths.len() > MAX_FILES || bytes > MAX_BYTES {
-        return Err(WorktreeError::TooMuch { workspace: workspace.into(), files: paths.len(), mebibytes: bytes >> 20 });
-    }
-    Ok(())
+    Ok(bytes)
 }

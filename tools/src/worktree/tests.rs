@@ -6,6 +6,7 @@
 mod blocked;
 mod bounds;
 mod planted;
+mod room;
 mod snapshots;
 #[cfg(target_os = "linux")]
 mod swapped;
@@ -95,7 +96,11 @@ impl Repository {
         let worktrees = self.git(&["worktree", "list", "--porcelain"]);
         traces.extend(worktrees.lines().filter(|line| line.starts_with("worktree ")).skip(1).map(str::to_owned));
         let files = fs::read_dir(self.dir.path().join("worktrees")).unwrap().map(|file| file.unwrap().file_name());
-        traces.extend(files.map(|name| name.into_string().unwrap()).filter(|name| !name.starts_with("plain-")));
+        traces.extend(
+            files
+                .map(|name| name.into_string().unwrap())
+                .filter(|name| !name.starts_with("plain-") && name != "room.lock"),
+        );
         traces
     }
 }

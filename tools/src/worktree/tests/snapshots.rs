@@ -44,10 +44,10 @@ impl Plain {
         self.worktrees.merge(id(session), &tip).unwrap().files
     }
 
-    fn list_entries(&self) -> Vec<String> {
+    pub(super) fn list_entries(&self) -> Vec<String> {
         let files = fs::read_dir(self.dir.path().join("worktrees")).unwrap().map(|file| file.unwrap().file_name());
         let mut kept: Vec<String> = files.map(|name| name.into_string().unwrap()).collect();
-        kept.retain(|name| !name.starts_with("plain-"));
+        kept.retain(|name| !name.starts_with("plain-") && name != "room.lock");
         kept.sort();
         kept
     }
