@@ -27,7 +27,7 @@ use crate::problem::Problem;
 use crate::trace;
 
 pub(crate) use access::Access;
-use access::Credential;
+use access::{Credential, Validity};
 use bodies::BodyBudget;
 pub use forwarded::{Forwarded, NodeClock, NodeKey, REFUSED as SIGNATURE_REFUSED};
 pub use grant::TokenGrant;
@@ -85,6 +85,10 @@ impl SenderId {
     pub fn of(credential: blake3::Hash) -> Self {
         let key = blake3::derive_key("subtend host: sender of a request", credential.as_bytes());
         Self(key.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte)))
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
     }
 }
 
@@ -202,11 +206,8 @@ impl Guard {
             let token = authorization.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
             // Read the version before the file, so that a concurrent change is noticed later.
             let version = self.inner.tokens.version();
-            let found = token.and_then(|(_, token)| {
-                let hash = blake3::hash(token.trim().as_bytes());
-                Some((hash, self.inner.tokens.grant_of_hash(hash)?))
-            });
-            let (hash, grant) = found.ok_or_else(unauthorized)?;
+            let hash = token.map(|(_, token)| blake3::hash(token.trim().as_bytes())).ok_or_else(unauthorized)?;
+            let grant = self.inner.tokens.grant_of_hash(hash).map_err(|_| tokens_unread())?.ok_or_else(unauthorized)?;
             return Ok((Sender::Token(grant.clone()), Credential::token(hash, grant, version)));
         }
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
@@ -253,6 +254,12 @@ fn unauthorized() -> Problem {
     let detail =
         "a token is needed: send Authorization: Bearer TOKEN (`subtend token create` makes one), or open a login link";
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+}
+
+/// Returns 503: whether the token is valid is not known, for example because no file descriptor is free.
+fn tokens_unread() -> Problem {
+    let detail = "the host cannot read its tokens now: send the request again; the log of the host has the cause";
+    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }
 
 fn cross_origin() -> Problem {
@@ -322,8 +329,10 @@ async fn admit(access: Arc<Access>, sender: Sender, mut request: Request, next: 
         () = access.wait_until_ended() => return refusal(&uri, &headers, unauthorized()),
     };
     // A command that took effect gets its response even if the token was revoked meanwhile.
-    if reads && !access.is_valid() {
-        return refusal(&uri, &headers, unauthorized());
+    match access.validity() {
+        Validity::Ended if reads => return refusal(&uri, &headers, unauthorized()),
+        Validity::Unknown if reads => return refusal(&uri, &headers, tokens_unread()),
+        Validity::Valid | Validity::Ended | Validity::Unknown => {}
     }
     let sender = access.sender_id();
     name_sender(access.bound(response), sender)

@@ -48,6 +48,15 @@ impl Credential {
     }
 }
 
+/// Whether a token or a login may be used, as far as the host can find out now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Validity {
+    Valid,
+    Ended,
+    /// The token file has changed and cannot be read now. Nothing may be sent, but nothing was revoked.
+    Unknown,
+}
+
 impl Access {
     pub(super) fn new(guard: Guard, by: Credential, permit: RequestPermit) -> Self {
         Self { guard, by, _permit: permit }
@@ -57,27 +66,45 @@ impl Access {
         SenderId::of(self.by.hash())
     }
 
-    /// Returns whether the token or login is still valid. The token file is read only if it has changed.
+    /// Returns whether the token or login is known to be valid.
     pub(crate) fn is_valid(&self) -> bool {
+        self.validity() == Validity::Valid
+    }
+
+    /// Checks the token or login. The token file is read only if it has changed.
+    pub(super) fn validity(&self) -> Validity {
         let inner = &self.guard.inner;
+        let of = |lasts| if lasts { Validity::Valid } else { Validity::Ended };
         match &self.by {
-            Credential::Login(login) => inner.logins.is_open_hash(login),
+            Credential::Login(login) => of(inner.logins.is_open_hash(login)),
             Credential::Token { hash, grant, seen } => {
                 let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
                 let version = inner.tokens.version();
                 if version.is_some() && version == *seen {
-                    return true;
+                    return Validity::Valid;
                 }
-                let lasts = inner.tokens.grant_of_hash(*hash).as_ref() == Some(grant);
+                let Ok(found) = inner.tokens.grant_of_hash(*hash) else { return Validity::Unknown };
+                let lasts = found.as_ref() == Some(grant);
                 *seen = version.filter(|_| lasts);
-                lasts
+                of(lasts)
             }
         }
     }
 
     pub(super) async fn wait_until_ended(&self) {
-        while self.is_valid() {
+        while self.validity() != Validity::Ended {
             tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    }
+
+    /// Waits while the token file cannot be read. Returns whether the token or login is valid then.
+    async fn wait_until_known(&self) -> bool {
+        loop {
+            match self.validity() {
+                Validity::Valid => return true,
+                Validity::Ended => return false,
+                Validity::Unknown => tokio::time::sleep(CHECK_INTERVAL).await,
+            }
         }
     }
 
@@ -94,7 +121,7 @@ impl Access {
                     piece = from.next() => piece?,
                     () = access.wait_until_ended() => return Some((Err(ended_error()), None)),
                 };
-                if !access.is_valid() {
+                if !access.wait_until_known().await {
                     return Some((Err(ended_error()), None));
                 }
                 Some((piece, Some((from, access))))

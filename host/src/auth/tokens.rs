@@ -120,6 +120,13 @@ pub enum TokenError {
     NoRandomness,
 }
 
+impl TokenError {
+    /// Returns whether the system failed, for example without a free file descriptor. The file itself may be intact.
+    fn is_of_system(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.raw_os_error().is_some())
+    }
+}
+
 /// The tokens of a host, in a file that only its owner can read. Only hashes of secrets are stored. The file is checked
 /// for each request, so that a revoked token is refused at once.
 #[derive(Clone, Debug)]
@@ -197,19 +204,23 @@ impl TokenFile {
     /// Returns the grant of the token with this secret. Compares hashes in constant time.
     #[cfg(test)]
     fn grant_of(&self, secret: &str) -> Option<TokenGrant> {
-        self.grant_of_hash(blake3::hash(secret.as_bytes()))
+        self.grant_of_hash(blake3::hash(secret.as_bytes())).expect("the file can be read")
     }
 
-    pub(super) fn grant_of_hash(&self, hash: Hash) -> Option<TokenGrant> {
+    /// Returns the grant of the token with this hash; `None` also for a file that is damaged or must not be trusted.
+    ///
+    /// # Errors
+    /// [`TokenError`] if the system cannot read the file now, so that the token may be valid.
+    pub(super) fn grant_of_hash(&self, hash: Hash) -> Result<Option<TokenGrant>, TokenError> {
         let tokens = match self.list() {
             Ok(tokens) => tokens,
             Err(error) => {
                 tracing::error!(%error, "every token is refused");
-                return None;
+                return if error.is_of_system() { Err(error) } else { Ok(None) };
             }
         };
         let is = |token: &&TokenInfo| Hash::from_hex(&token.hash).is_ok_and(|known| known == hash);
-        tokens.iter().find(is).map(|token| TokenGrant::new(token.scope, token.tools.as_deref()))
+        Ok(tokens.iter().find(is).map(|token| TokenGrant::new(token.scope, token.tools.as_deref())))
     }
 
     /// Returns the version of the file, which changes with each write; `None` if the file cannot be read.
