@@ -25,4 +25,5 @@ pub(crate) mod slots;
 mod submitting;
 pub(crate) mod turn;
 pub(crate) mod work;
+pub(crate) mod working;
 pub(crate) mod written;

@@ -6,5 +6,6 @@ pub(crate) mod directory;
 pub(crate) mod inbox;
 pub(crate) mod live_processes;
 pub(crate) mod runs;
+pub(crate) mod sender;
 pub(crate) mod ticket;
 pub(crate) mod waiters;

@@ -35,6 +35,7 @@ pub use views::{audit, checkpoints, find, history, stats, tasks, transcript, tre
 pub use answer::{AnswerError, AnswerWait, Answered, Receipt};
 pub use approvals::{Approval, Approver, AskedCall};
 pub use calls::prices::{BadPrice, Price, Prices};
+pub use delivery::sender::run_for_sender;
 pub use handle::{
     AgentChanges, Alternative, Alternatives, BranchOptions, CONTINUE_TEXT, CompactedHistory, Control, ControlError,
     Ended, Input, KeptBranch, QueueEntry, QueueKind, RunHandle, SendError, SessionHandle, SessionWorktree, Stopped,

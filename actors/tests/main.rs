@@ -88,3 +88,4 @@ mod tree_cancels;
 mod typed;
 mod usage;
 mod waiting;
+mod working_text;

@@ -45,6 +45,15 @@ pub(crate) enum ReadSender {
     Named(SenderId),
 }
 
+impl ReadSender {
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Host | Self::Socket => None,
+            Self::Named(id) => Some(id.number()),
+        }
+    }
+}
+
 /// The permits for each kind of read.
 #[derive(Debug)]
 struct Permits {
@@ -185,7 +194,8 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
         Reads::Session => Some(ReadKind::Session),
         Reads::Store => Some(ReadKind::Store),
     };
-    run_as(sender_of(request.extensions()), async {
+    let sender = sender_of(request.extensions());
+    let answer = run_as(sender, async {
         match kind {
             None => next.run(request).await,
             Some(kind) => {
@@ -201,8 +211,8 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
                 read.unwrap_or_else(IntoResponse::into_response)
             }
         }
-    })
-    .await
+    });
+    subtend_actors::run_for_sender(sender.number(), answer).await
 }
 
 fn sender_of(extensions: &Extensions) -> ReadSender {

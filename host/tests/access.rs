@@ -182,6 +182,60 @@ async fn revocation_ends_waits() {
     at.end().await;
 }
 
+/// The runs hang, so that their texts stay in memory. The controls: another token, and a short input.
+#[tokio::test]
+async fn working_sessions_of_a_token_leave_memory_to_others() {
+    let options = Options { working_text: 1 << 20, ..Options::default() };
+    let runtime = runtime_with(Box::new(Memory::new()), options).await;
+    let at = Guarded::with_host(Host::new(runtime, HostOptions::default()));
+    let (act, admin) = (at.token(TokenScope::Act), at.token(TokenScope::Admin));
+    let large = json!({"input": {"text": "hang".repeat(50 << 10)}});
+    let open = async |by: &str, body: &Value| at.send(Method::POST, "/v1/sessions", ("authorization", by), body).await;
+    assert_eq!([open(&act, &large).await.status, open(&act, &large).await.status], [201, 201]);
+    let refused = open(&act, &large).await;
+    assert_eq!(refused.problem(), (429, "busy".to_owned()));
+    let problem = refused.json();
+    let detail = "the session is busy: the sender's memory for working sessions, which runs free when they end, is full, \
+                  the limit is 524288. Try again when it has room";
+    assert_eq!((&problem["detail"], &refused.headers["retry-after"]), (&json!(detail), &"1".parse().expect("a value")));
+    assert_eq!(open(&admin, &large).await.status, 201);
+    assert_eq!(open(&act, &json!({"input": {"text": "hang"}})).await.status, 201);
+    at.end().await;
+}
+
+/// A host without free descriptors cannot read its token file; here its directory cannot be opened. The controls: without
+/// the file, tokens are refused, and a token that was revoked meanwhile gets no later event.
+#[tokio::test(start_paused = true)]
+async fn unreadable_token_file_refuses_no_valid_token() {
+    let at = Guarded::new().await;
+    let id = open_and_finish(&at.host.router(), "before").await;
+    let (read, other) = (at.token(TokenScope::Read), at.token(TokenScope::Act));
+    let mut kept = at.open_stream("/v1/events", ("authorization", &read)).await;
+    let mut revoked = at.open_stream("/v1/events", ("authorization", &other)).await;
+    read_until(&mut kept, "before").await;
+    read_until(&mut revoked, "before").await;
+    let list = async || at.send(Method::GET, "/v1/sessions", ("authorization", &read), &json!({})).await;
+    let (dir, moved) = (at.dir.path(), at.dir.path().with_extension("moved"));
+    std::fs::rename(dir, &moved).expect("moved");
+    std::fs::write(dir, "").expect("a file");
+    let reply = list().await;
+    assert_eq!((reply.problem(), &*reply.headers["retry-after"].as_bytes()), ((503, "busy".to_owned()), &b"1"[..]));
+    let sent = post(&at.host.router(), &format!("/v1/sessions/{id}/inputs"), &json!({"text": "later-word"})).await;
+    assert_eq!(sent.status, 202, "{}", sent.body);
+    let early = tokio::time::timeout(Duration::from_secs(30), read_until(&mut kept, "later-word")).await;
+    assert!(early.is_err(), "an event was sent before its token was checked");
+    TokenFile::at(moved.join("tokens.json")).revoke("act").expect("revoked");
+    std::fs::remove_file(dir).expect("removed");
+    std::fs::rename(&moved, dir).expect("moved back");
+    read_until(&mut kept, "later-word").await;
+    let (text, failed) = read_to_end(revoked).await;
+    assert!(failed && !text.contains("later-word"), "{text}");
+    assert_eq!(list().await.status, 200);
+    std::fs::remove_file(dir.join("tokens.json")).expect("removed");
+    assert_eq!(list().await.problem(), (401, "unauthorized".to_owned()));
+    at.end().await;
+}
+
 /// A change based on an outdated list would restore a revoked token, or lose a new one. Threads can stand for
 /// processes, because each has its own handle of the lock file. The control: tokens that were not revoked stay valid.
 #[tokio::test]

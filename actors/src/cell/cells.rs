@@ -13,12 +13,14 @@ use subtend_supervision::{SlotPools, StormDetected, StormLimit, Supervisors, Tim
 use crate::approvals::open_asks::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::cell::resident::ResidentText;
+use crate::cell::working::WorkingText;
 use crate::delivery::cancel_causes::Continued;
 use crate::delivery::commands::handling;
 use crate::delivery::directory::{Directory, NextAction};
 use crate::delivery::inbox::{Full, InboxItem, Wake};
 use crate::delivery::live_processes::LiveProcesses;
 use crate::delivery::runs::Runs;
+use crate::delivery::sender::SenderKey;
 use crate::delivery::ticket::{Ticket, Timer};
 use crate::delivery::waiters::Waiters;
 use crate::faults::{InternalEvent, RuntimeBug};
@@ -62,6 +64,7 @@ pub(crate) struct Cells {
     pub(super) supervisors: Supervisors,
     pub(super) readings: AtomicU64,
     pub(super) resident: Arc<ResidentText>,
+    pub(super) working: Arc<WorkingText>,
 }
 
 impl Cells {
@@ -96,6 +99,7 @@ impl Cells {
                 supervisors,
                 readings: AtomicU64::new(0),
                 resident: Arc::default(),
+                working: Arc::default(),
             }
         })
     }
@@ -133,7 +137,7 @@ impl Cells {
 
     pub(crate) fn deliver_input(self: &Arc<Self>, session: SessionId, item: InboxItem) -> Result<(), Full> {
         let (input, bound) = (item.input(), self.host.options.inbox);
-        let pushed = self.directory.push_input(session, item, bound);
+        let pushed = self.directory.push_input(session, item, bound, SenderKey::current());
         let len = pushed.as_ref().map_or_else(|full| full.0, |(_, len)| *len);
         if let Some(input) = input {
             self.host.faults.see(InternalEvent::Put { session, input, len, bound, taken: pushed.is_ok() });

@@ -37,6 +37,7 @@ impl Driver {
         }
         self.before = None;
         self.inbox.report_queued(if self.state.deleted { 0 } else { self.state.queue.len() });
+        self.count_working_text();
         self.release(&mut pending);
         self.perform(pending).await;
         if self.left { Err(Halted::Over) } else { Ok(()) }

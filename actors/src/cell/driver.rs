@@ -21,6 +21,7 @@ use crate::calls::reservation::DueReservation;
 use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
 use crate::cell::resident::ResidentShare;
+use crate::cell::working::WorkingShare;
 use crate::cell::written::Written;
 use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::NewChild;
@@ -119,6 +120,7 @@ pub(crate) struct Driver {
     /// The context window of the session's model, with its name.
     pub(crate) window: Option<(Text, Option<u64>)>,
     pub(crate) resident: ResidentShare,
+    pub(super) working: WorkingShare,
     /// True if the idle timer fired: the session leaves memory unless an item arrived with the timer.
     pub(crate) leave: bool,
     /// True if the activation left the directory, or may no longer write.
@@ -139,6 +141,7 @@ impl Driver {
         let capped = state.run.as_ref().filter(|run| run.opened.wall_cap_at.is_some());
         let armed = capped.map(|run| Deadline::WallCap(run.no)).into_iter().collect();
         let resident = ResidentShare::new(Arc::clone(&cells.resident));
+        let working = WorkingShare::new(Arc::clone(&cells.working));
         Self {
             cells,
             state,
@@ -156,6 +159,7 @@ impl Driver {
             armed,
             window: None,
             resident,
+            working,
             leave: false,
             left: false,
             room: None,

@@ -16,6 +16,11 @@ impl Driver {
         if let (Some(why), Command::Submit(_)) = (&self.agents.unusable, &*command) {
             return Prepared::Refused(Rejection::BadInput(why.to_string()));
         }
+        if let Command::Submit(input) = &*command
+            && let Err(busy) = self.check_working_text(input)
+        {
+            return Prepared::Refused(busy);
+        }
         if let Command::Submit(input) = &mut *command
             && input.is_from_relative()
             && let Some(only) = input.tools.take()

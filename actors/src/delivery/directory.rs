@@ -14,6 +14,7 @@ use subtend_supervision::intensity::RestartBudget;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::inbox::{Full, Inbox, InboxItem, Wake};
+use crate::delivery::sender::SenderKey;
 
 const SHARDS: usize = 16;
 
@@ -109,10 +110,11 @@ impl Directory {
         session: SessionId,
         item: InboxItem,
         bound: usize,
+        sender: SenderKey,
     ) -> Result<(NextAction, usize), Full> {
         let mut shard = self.shard(session);
         let entry = shard.entry(session);
-        let pushed = entry.inbox.push_input(item, bound);
+        let pushed = entry.inbox.push_input(item, bound, sender);
         let next = start_if_absent(entry);
         pushed.map(|len| (next, len))
     }

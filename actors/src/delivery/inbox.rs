@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::calls::files::FilesRead;
 use crate::calls::in_flight::{ModelDue, ParsedCalls};
 use crate::delivery::commands::handling;
+use crate::delivery::sender::SenderKey;
 use crate::delivery::ticket::Ticket;
 use crate::values::alternatives::Alternatives;
 use crate::values::at_boot::Lost;
@@ -101,6 +102,8 @@ struct InboxState {
     data: VecDeque<InboxItem>,
     /// Number of inputs in `data`, which is bounded.
     inputs: usize,
+    /// The sender of the last input.
+    sender: SenderKey,
     /// True while a wake is on its way or the actor takes items.
     awake: bool,
     actor: Option<ActorRef<Wake>>,
@@ -153,16 +156,22 @@ impl Inbox {
     }
 
     /// Queues an input, unless the inbox is full. Returns the earlier length.
-    pub(crate) fn push_input(&self, item: InboxItem, bound: usize) -> Result<usize, Full> {
+    pub(crate) fn push_input(&self, item: InboxItem, bound: usize, sender: SenderKey) -> Result<usize, Full> {
         let mut inner = self.lock();
         if inner.inputs >= bound {
             return Err(Full(inner.inputs));
         }
         let before = inner.inputs;
         inner.inputs = inner.inputs.saturating_add(1);
+        inner.sender = sender;
         inner.data.push_back(item);
         Self::wake(&mut inner);
         Ok(before)
+    }
+
+    /// Returns the sender of the last input. Inputs of several senders that arrive together may count as those of one.
+    pub(crate) fn sender(&self) -> SenderKey {
+        self.lock().sender
     }
 
     fn wake(inner: &mut InboxState) {
@@ -313,6 +322,7 @@ mod tests {
     use subtend_session::record::{From, InputAccepted, Lane};
 
     use super::{Full, Inbox, InboxItem};
+    use crate::delivery::sender::SenderKey;
 
     fn input(n: u128) -> InboxItem {
         let input =
@@ -352,11 +362,11 @@ mod tests {
     #[test]
     fn inbox_is_bounded_and_has_room_after_an_input_is_taken() {
         let inbox = Inbox::default();
-        assert!(inbox.push_input(input(1), 2).is_ok());
-        assert!(inbox.push_input(input(2), 2).is_ok());
-        assert!(matches!(inbox.push_input(input(3), 2), Err(Full(2))));
+        assert!(inbox.push_input(input(1), 2, SenderKey::UNKNOWN).is_ok());
+        assert!(inbox.push_input(input(2), 2, SenderKey::UNKNOWN).is_ok());
+        assert!(matches!(inbox.push_input(input(3), 2, SenderKey::UNKNOWN), Err(Full(2))));
         let mut taken = VecDeque::new();
         inbox.drain(1, &mut taken);
-        assert!(inbox.push_input(input(4), 2).is_ok());
+        assert!(inbox.push_input(input(4), 2, SenderKey::UNKNOWN).is_ok());
     }
 }

@@ -4,7 +4,7 @@ use subtend_session::ids::{RunNo, SessionId};
 /// The reason why an input was not accepted. The input is not kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    #[error("the session is busy: {what} is full, the limit is {limit}. Try again when it has taken some")]
+    #[error("the session is busy: {what} is full, the limit is {limit}. Try again when it has room")]
     Busy { what: &'static str, limit: u64 },
     #[error("{0}")]
     BadInput(String),

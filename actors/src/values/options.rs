@@ -18,6 +18,11 @@ pub struct Options {
     /// once rather than after [`Options::idle`]. A session stays one millisecond longer for each 64 KiB of its text,
     /// which must be read again when it returns. Working sessions stay, so the sum can exceed the limit.
     pub resident_text: u64,
+    /// Maximum number of bytes of text in all sessions that work for inputs of people and of the embedder, without 16 KiB
+    /// of each. A sender may use half of what other senders leave free. Above it, an input is refused
+    /// ([`SendError::Busy`](crate::SendError::Busy)), except to a session with less text. What runs record and recover
+    /// is not refused, so the sum can exceed the limit.
+    pub working_text: u64,
     /// Maximum number of bytes of the environments that are in use, besides the runtime's own: agents, instructions and
     /// skills, each counted once where environments have equal ones, and 64 KiB for each environment. Unused environments
     /// are forgotten first. Above it, a session of a further environment is refused.
@@ -54,6 +59,7 @@ impl Default for Options {
             queued_states: 1_024,
             idle: Duration::from_secs(30),
             resident_text: 64 << 20,
+            working_text: 512 << 20,
             environments: 96 << 20,
             events: 8192,
             restarts: Intensity::default(),

@@ -295,8 +295,14 @@ async fn send_prompt(
 ) -> Result<Receipt, PromptError> {
     let input = task.input(prompt).with_sender(From::Host, Owner::Detached { by_host: true });
     let sent = if is_repeatable { input.key(PROMPT_KEY).send().await } else { input.send().await };
+    let is_final = match &sent {
+        Err(SendError::BadInput(_) | SendError::Refused(_)) => true,
+        // With the id that its caller chose, the task is sent its prompt by a repetition.
+        Err(SendError::Busy { .. }) => !is_repeatable,
+        Err(SendError::Stopped(_)) | Ok(_) => false,
+    };
     if is_new
-        && let Err(SendError::BadInput(_) | SendError::Refused(_)) = &sent
+        && is_final
         && let Err(error) = task.delete(false).await
     {
         tracing::warn!(session = %task.id(), %error, "a task without a prompt cannot be deleted, and stays pending");

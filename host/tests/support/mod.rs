@@ -55,6 +55,10 @@ pub(crate) async fn runtime(memory: &Memory) -> Runtime {
 }
 
 pub(crate) async fn runtime_on(engine: Box<dyn Engine>) -> Runtime {
+    runtime_with(engine, Options::default()).await
+}
+
+pub(crate) async fn runtime_with(engine: Box<dyn Engine>, options: Options) -> Runtime {
     let model = fn_model("script", |request, _| async move {
         if &*request.agent == "compaction" {
             return Ok(Answer::of_text("A message was answered."));
@@ -103,7 +107,7 @@ pub(crate) async fn runtime_on(engine: Box<dyn Engine>) -> Runtime {
         .journal(journal)
         .policy(policy)
         .tools(Registry::builder().tool(Arc::new(make)).expect("one tool").build())
-        .options(Options { titles: false, summaries: false, ..Options::default() })
+        .options(Options { titles: false, summaries: false, ..options })
         .model(Arc::new(model))
         .start()
         .await

@@ -1,0 +1,165 @@
+//! The text of sessions that work for clients. It stays in memory until their runs end, so new inputs are refused above a bound.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use subtend_session::effect::Rejection;
+use subtend_session::ids::Text;
+use subtend_session::place::Owner;
+use subtend_session::record::{From, InputAccepted};
+use subtend_session::state::State;
+
+use crate::cell::driver::Driver;
+use crate::delivery::sender::SenderKey;
+
+/// Bytes of each session that do not count: a short conversation is never refused, and takes no lock.
+const FREE: u64 = 16 << 10;
+
+/// The counted bytes of a runtime, by sender.
+#[derive(Default)]
+pub(crate) struct WorkingText(Mutex<HashMap<SenderKey, u64>>);
+
+impl WorkingText {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SenderKey, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The share of one activation, which leaves the sum when it is dropped.
+pub(crate) struct WorkingShare {
+    sum: Arc<WorkingText>,
+    sender: SenderKey,
+    bytes: u64,
+}
+
+impl WorkingShare {
+    pub(crate) fn new(sum: Arc<WorkingText>) -> Self {
+        Self { sum, sender: SenderKey::UNKNOWN, bytes: 0 }
+    }
+
+    /// Changes the share to `text` bytes. Their sender remains.
+    fn set(&mut self, text: u64) {
+        let bytes = text.saturating_sub(FREE);
+        if bytes != self.bytes {
+            let sum = Arc::clone(&self.sum);
+            self.replace(&mut sum.lock(), self.sender, bytes);
+        }
+    }
+
+    /// Changes the share to `text` bytes of `sender`, unless it would have more than half of what others leave free of `most`. Runs that grow
+    /// meanwhile may exceed that, but leave the shares of others.
+    ///
+    /// # Errors
+    /// The bytes that the sender may have now.
+    fn claim(&mut self, sender: SenderKey, text: u64, most: u64) -> Result<(), u64> {
+        let bytes = text.saturating_sub(FREE);
+        if bytes == 0 && self.bytes == 0 {
+            self.sender = sender;
+            return Ok(());
+        }
+        let sum = Arc::clone(&self.sum);
+        let mut held = sum.lock();
+        let (mut own, mut others) = (bytes, 0_u64);
+        for (of, held) in held.iter() {
+            let held = held.saturating_sub(if *of == self.sender { self.bytes } else { 0 });
+            if *of == sender {
+                own = own.saturating_add(held);
+            } else {
+                others = others.saturating_add(held.min(most / 2));
+            }
+        }
+        let room = most.saturating_sub(others) / 2;
+        if bytes > 0 && own > room {
+            return Err(room);
+        }
+        self.replace(&mut held, sender, bytes);
+        Ok(())
+    }
+
+    fn replace(&mut self, held: &mut HashMap<SenderKey, u64>, sender: SenderKey, bytes: u64) {
+        if let Some(before) = held.get_mut(&self.sender) {
+            *before = before.saturating_sub(self.bytes);
+            if *before == 0 {
+                held.remove(&self.sender);
+            }
+        }
+        if bytes > 0 {
+            let now = held.entry(sender).or_default();
+            *now = now.saturating_add(bytes);
+        }
+        (self.sender, self.bytes) = (sender, bytes);
+    }
+}
+
+impl Drop for WorkingShare {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+impl Driver {
+    /// Counts the text of the session while it works for a client. Runs of models are bounded by their slots.
+    pub(super) fn count_working_text(&mut self) {
+        self.working.set(working_text(&self.state));
+    }
+
+    /// Refuses a client's input that would keep too much text in memory. It precedes the decision, so nothing is recorded.
+    pub(super) fn check_working_text(&mut self, input: &InputAccepted) -> Result<(), Rejection> {
+        let State { seen, accepted, deleted, text_bytes, .. } = &*self.state;
+        let is_repeated =
+            input.key.as_ref().is_some_and(|key| seen.contains_key(key)) || accepted.binary_search(&input.id).is_ok();
+        // The services of a host send few inputs at a time.
+        let is_own = matches!(input.from, From::Model { .. }) || matches!(input.as_owner, Owner::Host(_));
+        if is_repeated || is_own || *deleted {
+            return Ok(());
+        }
+        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
+        let added = input.text.len().saturating_add(of(&input.metadata)).saturating_add(of(&input.format));
+        let text = text_bytes.saturating_add(added as u64);
+        let most = self.cells.host.options.working_text;
+        self.working.claim(self.inbox.sender(), text, most).map_err(|limit| Rejection::Busy {
+            what: "the sender's memory for working sessions, which runs free when they end,",
+            limit,
+        })
+    }
+}
+
+/// Returns the bytes of text of `state` if an input of a client keeps it in memory, else 0.
+fn working_text(state: &State) -> u64 {
+    let works = state.run.as_ref().is_some_and(|run| match run.opened.owner {
+        Owner::Person | Owner::Host(_) | Owner::Detached { by_host: true } => true,
+        Owner::Run { .. } | Owner::Detached { by_host: false } => false,
+    });
+    let is_queued = || state.queue.iter().any(|queued| !matches!(queued.input.from, From::Model { .. }));
+    if works || is_queued() { state.text_bytes } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    #[test]
+    fn sender_leaves_half_of_the_rest_to_others() {
+        let sum = Arc::new(WorkingText::default());
+        let share = || WorkingShare::new(Arc::clone(&sum));
+        let [one, other, third] = [1, 2, 3].map(SenderKey);
+        let most = 400 * KIB;
+        let [mut first, mut second, mut short] = [share(), share(), share()];
+        assert_eq!(first.claim(one, FREE + 200 * KIB + 1, most), Err(200 * KIB));
+        assert_eq!(first.claim(one, FREE + 200 * KIB, most), Ok(()));
+        assert_eq!(second.claim(one, FREE + 1, most), Err(200 * KIB), "expected one sum for a sender");
+        assert_eq!(short.claim(one, FREE, most), Ok(()), "expected a short conversation to be free");
+        assert_eq!(second.claim(other, FREE + 100 * KIB, most), Ok(()));
+        assert_eq!(second.claim(other, FREE + 101 * KIB, most), Err(100 * KIB));
+        // What runs of one sender record meanwhile takes nothing from others.
+        first.set(FREE + 9_000 * KIB);
+        assert_eq!(short.claim(third, FREE + 50 * KIB, most), Ok(()));
+        assert_eq!(second.claim(other, FREE + 75 * KIB, most), Ok(()));
+        first.set(0);
+        assert_eq!(second.claim(other, FREE + 175 * KIB, most), Ok(()));
+        drop((second, short, first));
+        assert_eq!(*sum.lock(), HashMap::new());
+    }
+}
