@@ -154,7 +154,8 @@ fn delete_with_yes_works_without_a_list_of_worktrees() {
     assert_eq!(user.json(&["sessions", "--json"]), json!([]));
 }
 
-/// A discard also removes files that git ignores, so the question names them. The control: without any, no question.
+/// A discard also removes files that git ignores, so the question names them. The control: without any, and with all
+/// changes merged, no question.
 #[test]
 fn discard_asks_before_it_removes_ignored_files() {
     let user = User::new();
@@ -170,8 +171,9 @@ fn discard_asks_before_it_removes_ignored_files() {
     typing.until("nothing is discarded");
     typing.wait_for_exit();
     assert_eq!(user.call(&["worktree", "discard", &id, "--yes"]).code, Some(0));
-    run(&user, &delegating_model(&user, &isolated(), &[json!({"text": "done"})]));
+    run(&user, &delegating_model(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]));
     let id = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
+    assert_eq!(user.call(&["worktree", "merge", &id, "--yes"]).code, Some(0));
     assert_eq!(user.call(&["worktree", "discard", &id]).code, Some(0));
     assert_eq!(worktrees(&user), Vec::<Value>::new());
 }
