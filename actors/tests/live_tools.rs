@@ -138,10 +138,10 @@ async fn tools_of_a_session_are_offered_and_called_in_no_other() {
         let mut saw = saw.lock().expect("no panic");
         saw.push(offered(&request).into_iter().filter(|name| name.starts_with("of-") || name == "shared").collect());
         // The second session calls the tool of the first one.
-        let first = saw[0][0].clone();
+        let first: &'static str = saw[0][0].clone().leak();
         async move {
             Ok(match answers(&request) {
-                0 => calls([(&*first, json!({})), ("shared", json!({}))]),
+                0 => calls([(first, json!({})), ("shared", json!({}))]),
                 _ => text(&results(&request).join(" ")),
             })
         }
