@@ -12,17 +12,17 @@ use super::question::Question;
 const MAX_CALLS: usize = 128;
 
 #[derive(Default)]
-pub(super) struct AskedQuestions(Mutex<VecDeque<AskedCall>>);
+pub(super) struct AskedQuestions(Mutex<VecDeque<CallQuestions>>);
 
 /// The last call of a tool in a session that asked the user for input.
-struct AskedCall {
+struct CallQuestions {
     session: SessionId,
     tool: Text,
     questions: Vec<Question>,
 }
 
 impl AskedQuestions {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<AskedCall>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<CallQuestions>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -44,7 +44,7 @@ impl AskedQuestions {
         if questions.is_empty() {
             return;
         }
-        calls.push_back(AskedCall { session, tool: tool.into(), questions });
+        calls.push_back(CallQuestions { session, tool: tool.into(), questions });
         if calls.len() > MAX_CALLS {
             calls.pop_front();
         }
