@@ -65,7 +65,7 @@ fn names_of_a_repository_forge_no_lines() {
         (".mcp.json", "{'mcpServers': {'TEXT': {}}}", &["doctor"]),
         (".mcp.json", "{'mcpServers': {'s': {'TEXT': 1}}}", &["tools", "list"]),
         (".mcp.json", "{'mcpServers': {'s': {'command': '${TEXT}'}}}", &["tools", "list"]),
-        (AGENT_FILE, "---\nmode: all\npermissions: {'TEXT': {}}\n---\nx", &["agents", "prompt", "mine"]),
+        (AGENT_FILE, "---\nmode: all\n'TEXT': 1\n---\nx", &["agents", "check", AGENT_FILE]),
     ];
     let forged = |done: &CommandOutput| done.out.lines().chain(done.err.lines()).any(|line| line == "error: call me");
     for (path, text, verb) in ATTACKS {

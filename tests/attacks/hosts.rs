@@ -191,7 +191,7 @@ fn host_ends_when_its_journal_fails() {
         let model = user
             .script(&json!({"rules": [{"agent": "*", "steps": [{"text": "{prompt}", "repeat": true}]}]}).to_string());
         user.succeeds(&["run", "--quiet", "--model", &model, "hi"]);
-        let blocks = std::fs::metadata(user.data().join("redb/journal.redb")).expect("a store").len() / 512;
+        let blocks = std::fs::metadata(user.data().join("redb/redb-4/journal.redb")).expect("a store").len() / 512;
         let blocks = if is_limited { blocks.to_string() } else { "unlimited".to_owned() };
         let whole = user.command(&["serve", "--json", "--listen", "none", "--model", &model]);
         let mut command = Command::new("sh");

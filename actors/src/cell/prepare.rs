@@ -3,6 +3,9 @@
 use subtend_session::command::Command;
 use subtend_session::effect::Rejection;
 use subtend_session::ids::{InputId, RunKey, Text};
+use subtend_session::place::Owner;
+use subtend_session::record::{From, InputAccepted};
+use subtend_session::state::State;
 
 use crate::cell::driver::Driver;
 use crate::delivery::commands::{Needs, Prepared, handling};
@@ -60,4 +63,39 @@ impl Driver {
         let tools = waiting.find_map(|queued| queued.input.tools.as_ref());
         !is_repeated && !lists_all(only, tools.or(self.state.tools.as_ref()))
     }
+
+    /// Counts the text of the session while it works for a client. Runs of models are bounded by their slots.
+    pub(super) fn count_working_text(&mut self) {
+        self.working.set(working_text(&self.state));
+    }
+
+    /// Refuses a client's input that would keep too much text in memory. It precedes the decision, so nothing is recorded.
+    pub(super) fn check_working_text(&mut self, input: &InputAccepted) -> Result<(), Rejection> {
+        let State { seen, accepted, deleted, text_bytes, .. } = &*self.state;
+        let is_repeated =
+            input.key.as_ref().is_some_and(|key| seen.contains_key(key)) || accepted.binary_search(&input.id).is_ok();
+        // The services of a host send few inputs at a time.
+        let is_own = matches!(input.from, From::Model { .. }) || matches!(input.as_owner, Owner::Host(_));
+        if is_repeated || is_own || *deleted {
+            return Ok(());
+        }
+        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
+        let added = input.text.len().saturating_add(of(&input.metadata)).saturating_add(of(&input.format));
+        let text = text_bytes.saturating_add(added as u64);
+        let most = self.cells.host.options.working_text;
+        self.working.claim(self.inbox.sender(), text, most).map_err(|limit| Rejection::Busy {
+            what: "the sender's memory for working sessions, which runs free when they end,",
+            limit,
+        })
+    }
+}
+
+/// Returns the bytes of text of `state` if an input of a client keeps it in memory, else 0.
+fn working_text(state: &State) -> u64 {
+    let works = state.run.as_ref().is_some_and(|run| match run.opened.owner {
+        Owner::Person | Owner::Host(_) | Owner::Detached { by_host: true } => true,
+        Owner::Run { .. } | Owner::Detached { by_host: false } => false,
+    });
+    let is_queued = || state.queue.iter().any(|queued| !matches!(queued.input.from, From::Model { .. }));
+    if works || is_queued() { state.text_bytes } else { 0 }
 }

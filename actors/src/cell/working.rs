@@ -3,13 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use subtend_session::effect::Rejection;
-use subtend_session::ids::Text;
-use subtend_session::place::Owner;
-use subtend_session::record::{From, InputAccepted};
-use subtend_session::state::State;
-
-use crate::cell::driver::Driver;
 use crate::delivery::sender::SenderKey;
 
 /// Bytes of each session that do not count: a short conversation is never refused, and takes no lock.
@@ -38,7 +31,7 @@ impl WorkingShare {
     }
 
     /// Changes the share to `text` bytes. Their sender remains.
-    fn set(&mut self, text: u64) {
+    pub(super) fn set(&mut self, text: u64) {
         let bytes = text.saturating_sub(FREE);
         if bytes != self.bytes {
             let sum = Arc::clone(&self.sum);
@@ -51,7 +44,7 @@ impl WorkingShare {
     ///
     /// # Errors
     /// The bytes that the sender may have now.
-    fn claim(&mut self, sender: SenderKey, text: u64, most: u64) -> Result<(), u64> {
+    pub(super) fn claim(&mut self, sender: SenderKey, text: u64, most: u64) -> Result<(), u64> {
         let bytes = text.saturating_sub(FREE);
         if bytes == 0 && self.bytes == 0 {
             self.sender = sender;
@@ -95,43 +88,6 @@ impl Drop for WorkingShare {
     fn drop(&mut self) {
         self.set(0);
     }
-}
-
-impl Driver {
-    /// Counts the text of the session while it works for a client. Runs of models are bounded by their slots.
-    pub(super) fn count_working_text(&mut self) {
-        self.working.set(working_text(&self.state));
-    }
-
-    /// Refuses a client's input that would keep too much text in memory. It precedes the decision, so nothing is recorded.
-    pub(super) fn check_working_text(&mut self, input: &InputAccepted) -> Result<(), Rejection> {
-        let State { seen, accepted, deleted, text_bytes, .. } = &*self.state;
-        let is_repeated =
-            input.key.as_ref().is_some_and(|key| seen.contains_key(key)) || accepted.binary_search(&input.id).is_ok();
-        // The services of a host send few inputs at a time.
-        let is_own = matches!(input.from, From::Model { .. }) || matches!(input.as_owner, Owner::Host(_));
-        if is_repeated || is_own || *deleted {
-            return Ok(());
-        }
-        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
-        let added = input.text.len().saturating_add(of(&input.metadata)).saturating_add(of(&input.format));
-        let text = text_bytes.saturating_add(added as u64);
-        let most = self.cells.host.options.working_text;
-        self.working.claim(self.inbox.sender(), text, most).map_err(|limit| Rejection::Busy {
-            what: "the sender's memory for working sessions, which runs free when they end,",
-            limit,
-        })
-    }
-}
-
-/// Returns the bytes of text of `state` if an input of a client keeps it in memory, else 0.
-fn working_text(state: &State) -> u64 {
-    let works = state.run.as_ref().is_some_and(|run| match run.opened.owner {
-        Owner::Person | Owner::Host(_) | Owner::Detached { by_host: true } => true,
-        Owner::Run { .. } | Owner::Detached { by_host: false } => false,
-    });
-    let is_queued = || state.queue.iter().any(|queued| !matches!(queued.input.from, From::Model { .. }));
-    if works || is_queued() { state.text_bytes } else { 0 }
 }
 
 #[cfg(test)]

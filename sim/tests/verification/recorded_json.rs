@@ -17,7 +17,6 @@ const OTHERS: [(&str, &[&str]); 4] = [
             "actors/src/typed/extract.rs",
             "actors/src/views/transcript/reader.rs",
             "host/src/auth/tokens.rs",
-            "host/src/page/shards.rs",
             "journal/src/bodies.rs",
             "journal/src/codec.rs",
             "journal/src/import/lines.rs",

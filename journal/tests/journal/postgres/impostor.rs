@@ -63,10 +63,10 @@ const BOOL: u32 = 16;
 const INT: u32 = 23;
 const TEXT: u32 = 25;
 
-type Values = &'static [Option<&'static [u8]>];
+type RowValues = &'static [Option<&'static [u8]>];
 
 /// Returns the answer to a statement about the schema: the types of its columns, and their values.
-fn of_schema(answers: Answers, sql: &str) -> Option<(&'static [u32], Values)> {
+fn of_schema(answers: Answers, sql: &str) -> Option<(&'static [u32], RowValues)> {
     let parts = &[BOOL, TEXT, TEXT, TEXT, TEXT];
     match answers {
         Answers::NoSchema if sql.contains("pg_trigger") => Some((parts, &[Some(&[0]), None, None, Some(b"u"), None])),
