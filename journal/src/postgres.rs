@@ -24,6 +24,7 @@ mod node_lease;
 pub mod nodes;
 mod owner;
 mod schema;
+mod server_text;
 mod settings;
 mod target;
 

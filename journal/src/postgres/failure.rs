@@ -2,16 +2,13 @@
 
 use std::error::Error as _;
 
-use subtend_session::escape::on_one_line;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
+use super::server_text::server_text;
 use super::target::ShardAddress;
 use crate::error::{EngineError, OpenError};
 use crate::rows::EV_KEY_LEN;
 use crate::tables::Table;
-
-/// Maximum bytes of a text of the server in a message.
-const MAX_TEXT: usize = 1_000;
 
 pub(super) enum ServerFailure {
     /// The connection was lost, so it is unknown whether the server performed the operation.
@@ -63,13 +60,6 @@ pub(super) fn describe(error: &tokio_postgres::Error) -> String {
 
 fn describe_refusal(error: &DbError) -> String {
     format!("{} (SQLSTATE {})", server_text(error.message()), server_text(error.code().code()))
-}
-
-/// Returns a text of the server on one line, escaped and shortened: an impostor may have sent it.
-pub(super) fn server_text(text: &str) -> String {
-    let start = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
-    let rest = if start.len() < text.len() { "…" } else { "" };
-    on_one_line(start) + rest
 }
 
 impl ServerFailure {

@@ -11,11 +11,12 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::Row;
 
-use super::failure::{ServerFailure, describe, server_text};
+use super::failure::{ServerFailure, describe};
 use super::link::{Link, Param, ServerConnection};
 pub use super::node_lease::NodeLease;
 use super::owner::{LOCK, end_lock, lock_holders};
 use super::schema;
+use super::server_text::server_text;
 use super::settings::{ServerSettings, settings};
 use super::target::ShardAddress;
 use crate::error::OpenError;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::failure::{ServerFailure, server_text};
+use super::failure::ServerFailure;
 use super::link::{Link, Param, RETRY, ServerConnection};
+use super::server_text::server_text;
 use super::settings::{ServerSettings, settings};
 use crate::error::EngineError;
 use crate::tables::{FORMAT, Table, TableEdits};

@@ -2,7 +2,8 @@
 
 use tokio_postgres::{Client, GenericClient};
 
-use super::failure::{ServerFailure, server_text};
+use super::failure::ServerFailure;
+use super::server_text::server_text;
 use crate::error::EngineError;
 
 /// Migrations by version, from 1. Released migrations must not be changed.

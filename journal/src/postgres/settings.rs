@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tokio_postgres::Row;
 
-use super::failure::server_text;
+use super::server_text::server_text;
 use crate::error::EngineError;
 
 /// A server setting that can make an acknowledged commit disappear.
