@@ -21,9 +21,6 @@ const FRAMES_PER_READ: u64 = 256;
 /// Bytes of records after which a read ends, also of those that are not sent.
 const BYTES_PER_READ: u64 = 4 << 20;
 
-/// Maximum number of sessions of a tree whose last frames are read, to find out that the tree has no later ones.
-const MAX_ENDS: usize = 64;
-
 /// Maximum age of records that were read and not sent. Older ones are read again.
 const MAX_HELD: Duration = Duration::from_secs(1);
 
@@ -233,21 +230,6 @@ fn start_of(journal: &Journal, root: SessionId) -> Cursor {
     if is_own { Cursor::end_of(Lsn(lsn.0.saturating_sub(1))) } else { Cursor::default() }
 }
 
-/// Returns whether a tree may have frames from `from` on. Without this, a reader of an old tree passes over each later frame of its store.
-fn may_continue(journal: &Journal, root: SessionId, from: Lsn) -> bool {
-    let (mut open, mut read) = (vec![root], 0_usize);
-    while let Some(session) = open.pop() {
-        let (last, children) = (journal.last_frame(session), journal.children(session));
-        let (Ok(last), Ok(children)) = (last, children) else { return true };
-        open.extend(children);
-        read = read.saturating_add(1);
-        if last >= from || read.saturating_add(open.len()) > MAX_ENDS {
-            return true;
-        }
-    }
-    false
-}
-
 /// The records of some frames.
 struct FollowedPage {
     root: Option<SessionId>,
@@ -295,10 +277,6 @@ impl FollowedPage {
             frame = Lsn(frame.0.saturating_add(1));
         }
         page.behind = page.at < Cursor::end_of(last);
-        // The rows are read after `last`, so they have all frames up to it.
-        if page.behind && page.ready.is_empty() && root.is_some_and(|root| !may_continue(journal, root, frame)) {
-            (page.at, page.behind) = (Cursor::end_of(last), false);
-        }
         Ok(page)
     }
 
@@ -375,4 +353,148 @@ fn attempt_ended_by(record: &Record) -> Option<(TurnNo, AttemptNo)> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use subtend_actors::Options;
+    use subtend_agents::catalog::Catalog;
+    use subtend_agents::manifest::{AgentMode, Manifest};
+    use subtend_journal::faulty::{Faults, Faulty};
+    use subtend_journal::memory::Memory;
+    use subtend_models::closure::fn_model;
+    use subtend_models::model::Answer;
+
+    use super::*;
+    use crate::{Host, HostOptions};
+
+    /// Reads the records of eight answers of `bytes` bytes. Returns how many, in how many reads, and the largest read.
+    async fn reads(bytes: usize) -> (usize, usize, u64) {
+        let model = fn_model("script", move |_, _| async move { Ok(Answer::of_text("x".repeat(bytes))) });
+        let options = Options { titles: false, summaries: false, ..Options::default() };
+        let runtime = Runtime::builder().model(Arc::new(model)).options(options).start().await.expect("a runtime");
+        let session = runtime.open("general").expect("a session");
+        for _ in 0..8 {
+            session.send("go").await.expect("accepted").answer().await.expect("an answer");
+        }
+        let host = Host::new(runtime, HostOptions::default());
+        let mut events = TreeEvents::new(host.runtime(), None, Cursor::default());
+        let (mut records, mut reads, mut most) = (0, 0, 0_u64);
+        while events.behind {
+            events.start_page(FollowedPage::read(host.runtime().journal(), None, events.at).expect("a read"));
+            let text = |ready: Followed| match ready {
+                Followed::Event(_, Event { what: EventKind::Record { record, .. }, .. }) => record.text_bytes(),
+                Followed::Event(..) | Followed::Missed(_) | Followed::Behind => 0,
+            };
+            (records, reads) = (records + events.ready.len(), reads + 1);
+            most = most.max(events.ready.drain(..).map(text).sum());
+        }
+        drop(session);
+        host.shutdown(Duration::from_secs(5)).await.expect("no request holds the host");
+        (records, reads, most)
+    }
+
+    /// Without this limit, a stalled client could hold 256 frames of any size in memory: here one large record. The
+    /// control: with small answers, one read returns the same records.
+    #[tokio::test]
+    async fn records_are_read_up_to_a_number_of_bytes() {
+        let (large, small) = (reads(1 << 20).await, reads(10).await);
+        assert_eq!(large, (small.0, 17, 1 << 20));
+        assert_eq!((small.1, small.2), (1, 80));
+    }
+
+    /// Opens eight sessions of two agents in turns, with prompts of `bytes` bytes. Returns the number of reads of their
+    /// records, and the most bytes of bodies that one read holds.
+    async fn reads_of_prompts(bytes: usize) -> (usize, u64) {
+        let model = fn_model("script", |_, _| async { Ok(Answer::of_text("done")) });
+        let mut catalog = Catalog::builtin();
+        for name in ["one", "two"] {
+            catalog.insert(Manifest::new(name, AgentMode::All, name.repeat(bytes / 3)));
+        }
+        let options = Options { titles: false, summaries: false, ..Options::default() };
+        let builder = Runtime::builder().model(Arc::new(model)).options(options).catalog(catalog);
+        let runtime = builder.start().await.expect("a runtime");
+        for name in ["one", "two"].repeat(4) {
+            let session = runtime.open(name).expect("a session");
+            session.send("go").await.expect("accepted").answer().await.expect("an answer");
+        }
+        let (mut events, mut reads, mut most) = (TreeEvents::new(&runtime, None, Cursor::default()), 0, 0_u64);
+        while events.behind {
+            events.start_page(FollowedPage::read(runtime.journal(), None, events.at).expect("a read"));
+            let record = |ready| match ready {
+                Followed::Event(_, Event { what: EventKind::Record { record, .. }, .. }) => Some(record),
+                Followed::Event(..) | Followed::Missed(_) | Followed::Behind => None,
+            };
+            let records: Vec<_> = events.ready.drain(..).filter_map(record).collect();
+            let bodies: HashMap<_, _> = records.iter().flat_map(|record| record.bodies()).collect();
+            (reads, most) = (reads + 1, most.max(bodies.into_values().sum()));
+        }
+        runtime.shutdown(Duration::ZERO).await;
+        (reads, most)
+    }
+
+    /// A prompt is stored once for all sessions that name it, and would be held again for each. The control: with small
+    /// prompts, one read returns all records.
+    #[tokio::test]
+    async fn bodies_are_read_up_to_a_number_of_bytes() {
+        let (large, small) = (reads_of_prompts(1 << 20).await, reads_of_prompts(30).await);
+        assert_eq!((large.0, small.0), (16, 1), "{large:?} {small:?}");
+        assert!((1 << 20..2 << 20).contains(&large.1), "{large:?} {small:?}");
+    }
+
+    /// Follows `root` up to the last of `events` events. Returns the frame of the first one, and the bytes that were read.
+    async fn followed(host: &Host, faults: &Faults, root: Option<SessionId>, events: usize) -> (Lsn, u64) {
+        let (before, mut first) = (faults.read_bytes(), None);
+        let mut tree = TreeEvents::new(host.runtime(), root, Cursor::default());
+        for _ in 0..events {
+            let next = match tree.next(host.runtime()).await {
+                Ok(Some(Followed::Behind)) => tree.read_page(host.runtime().journal()).ok().flatten(),
+                next => next.ok().flatten(),
+            };
+            let Some(Followed::Event(Some(cursor), _)) = next else { panic!("a record") };
+            first.get_or_insert(cursor.frame);
+        }
+        (first.expect("an event"), faults.read_bytes() - before)
+    }
+
+    /// Attack: streams of a small tree in a large store. The control: a stream of all trees reads their records.
+    #[tokio::test]
+    async fn stream_of_a_tree_reads_little_of_others() {
+        let (engine, faults) = Faulty::new(Box::new(Memory::new()));
+        let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+        let model = fn_model("script", |_, _| async { Ok(Answer::of_text("x".repeat(1 << 20))) });
+        let options = Options { titles: false, summaries: false, ..Options::default() };
+        let builder = Runtime::builder().journal(journal.clone()).model(Arc::new(model)).options(options);
+        let runtime = builder.start().await.expect("a runtime");
+        let large = async || {
+            let session = runtime.open("general").expect("a session");
+            for _ in 0..4 {
+                session.send("go").await.expect("accepted").answer().await.expect("an answer");
+            }
+            session.id()
+        };
+        let (before, small) = (large().await, runtime.open("general").expect("a session").id());
+        let after = large().await;
+        let [before, of_tree, after] = [before, small, after].map(|id| journal.records(id).expect("records").len());
+        let host = Host::new(runtime, HostOptions::default());
+        let (first, bytes) = followed(&host, &faults, Some(small), of_tree).await;
+        assert!(bytes < 1 << 20, "{bytes} bytes");
+        assert_eq!(start_of(&journal, small), Cursor::end_of(Lsn(first.0 - 1)));
+        let (first, bytes) = followed(&host, &faults, None, before + of_tree + after).await;
+        assert!(first < start_of(&journal, small).frame && bytes > 8 << 20, "{bytes} bytes");
+        host.shutdown(Duration::from_secs(5)).await.expect("no request holds the host");
+    }
+
+    #[test]
+    fn formatted_cursor_parses_back() {
+        for text in ["0", "17", "17.2"] {
+            assert_eq!(text.parse::<Cursor>().expect("a cursor").to_string(), text);
+        }
+        assert!(Cursor::end_of(Lsn(16)) < "17.1".parse().expect("a cursor"));
+        assert!("17.1".parse::<Cursor>().expect("a cursor") < Cursor::end_of(Lsn(17)));
+    }
+
+    #[test]
+    fn invalid_cursor_is_refused() {
+        for text in ["", "x", "1.", "1.x", "-1", "1.2.3"] {
+            assert_eq!(text.parse::<Cursor>(), Err(BadCursor(text.to_owned())));
+        }
+    }
+}

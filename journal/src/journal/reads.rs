@@ -74,15 +74,6 @@ impl Journal {
         Ok((lsn, records.into_iter().next().ok_or(ReadError::NoSuchSession(session))?))
     }
 
-    /// Returns the LSN of the last frame of a session, by its head. Decodes no record.
-    pub fn last_frame(&self, session: SessionId) -> Result<Lsn, ReadError> {
-        let engine = self.shared().engine()?;
-        let head = head_of(&*engine, session)?.ok_or(ReadError::NoSuchSession(session))?;
-        let frames = engine.range(session, head.last_seq.max(Seq(1)), END, 1)?.frames;
-        // An erased session has no frames.
-        Ok(frames.last().map_or(Lsn(0), |(_, lsn, _)| *lsn))
-    }
-
     /// Returns records as [`Journal::records_from`] does, but of no further frame after `max_bytes`, and whether there may
     /// be more. A page is empty only behind the last record.
     pub fn page_from(
