@@ -316,7 +316,12 @@ fn announce(
         Ok::<_, Fail>((*address, link))
     };
     let tcp = guard.map(login).transpose()?;
-    let valid = if guard.is_some() { tokens.list()? } else { Vec::new() };
+    // The tokens of an unreadable file are refused until it is replaced.
+    let valid = tokens.list().unwrap_or_else(|error| {
+        drop(writeln!(anstream::stderr(), "warning: {}", on_one_line(&error.to_string())));
+        Vec::new()
+    });
+    let valid = if guard.is_some() { valid } else { Vec::new() };
     let names: Vec<_> = valid.iter().map(|token| format!("{} ({})", on_one_line(&token.name), token.scope)).collect();
     if args.work.json {
         let (address, login) = tcp.unzip();

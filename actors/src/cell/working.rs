@@ -39,8 +39,9 @@ impl WorkingShare {
         }
     }
 
-    /// Changes the share to `text` bytes of `sender`, unless it would have more than half of what others leave free of `most`. Runs that grow
-    /// meanwhile may exceed that, but leave the shares of others.
+    /// Changes the share to `text` bytes of `sender`, unless its shares would be more than half of what others leave free of `most`. Runs that
+    /// grow meanwhile may exceed that, but leave the shares of others. A sender may always have one share: a session never gets shorter, and
+    /// would otherwise be refused for ever.
     ///
     /// # Errors
     /// The bytes that the sender may have now.
@@ -62,7 +63,7 @@ impl WorkingShare {
             }
         }
         let room = most.saturating_sub(others) / 2;
-        if bytes > 0 && own > room {
+        if bytes > 0 && own > bytes && own > room {
             return Err(room);
         }
         self.replace(&mut held, sender, bytes);
@@ -103,12 +104,13 @@ mod tests {
         let [one, other, third] = [1, 2, 3].map(SenderKey);
         let most = 400 * KIB;
         let [mut first, mut second, mut short] = [share(), share(), share()];
-        assert_eq!(first.claim(one, FREE + 200 * KIB + 1, most), Err(200 * KIB));
+        assert_eq!(first.claim(one, FREE + 900 * KIB, most), Ok(()), "expected that one session is never refused");
+        assert_eq!(second.claim(one, FREE + 1, most), Err(200 * KIB));
         assert_eq!(first.claim(one, FREE + 200 * KIB, most), Ok(()));
         assert_eq!(second.claim(one, FREE + 1, most), Err(200 * KIB), "expected one sum for a sender");
         assert_eq!(short.claim(one, FREE, most), Ok(()), "expected a short conversation to be free");
         assert_eq!(second.claim(other, FREE + 100 * KIB, most), Ok(()));
-        assert_eq!(second.claim(other, FREE + 101 * KIB, most), Err(100 * KIB));
+        assert_eq!(short.claim(other, FREE + KIB, most), Err(100 * KIB));
         // What runs of one sender record meanwhile takes nothing from others.
         first.set(FREE + 9_000 * KIB);
         assert_eq!(short.claim(third, FREE + 50 * KIB, most), Ok(()));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::{Body, BodyDataStream};
+use bytes::BytesMut;
 use futures_util::StreamExt as _;
 
 /// Maximum bytes of one part. A host sends 4 MiB of cards at most, of which JSON makes up to twice as many.
@@ -66,12 +67,12 @@ impl ShardBytes {
 #[derive(Debug)]
 pub(super) struct PartReader {
     body: BodyDataStream,
-    buffer: Vec<u8>,
+    buffer: BytesMut,
 }
 
 impl PartReader {
     pub(super) fn new(body: Body) -> Self {
-        Self { body: body.into_data_stream(), buffer: Vec::new() }
+        Self { body: body.into_data_stream(), buffer: BytesMut::new() }
     }
 
     /// Returns all bytes of the body; `None` if it breaks off.
@@ -84,7 +85,7 @@ impl PartReader {
             bytes.set(0, self.buffer.len().saturating_add(piece.len()))?;
             self.buffer.extend_from_slice(&piece);
         }
-        Ok(Some(self.buffer))
+        Ok(Some(self.buffer.into()))
     }
 
     /// Returns the data of the next frame of a stream; `None` at its end. Skips comments.
@@ -97,9 +98,10 @@ impl PartReader {
         loop {
             let unsearched = self.buffer.get(searched..).unwrap_or_default();
             if let Some(end) = unsearched.windows(2).position(|pair| pair == b"\n\n") {
-                let rest = self.buffer.split_off(searched.saturating_add(end).saturating_add(2));
-                let frame = mem::replace(&mut self.buffer, rest);
+                let frame = self.buffer.split_to(searched.saturating_add(end).saturating_add(2));
                 searched = 0;
+                // A piece may be full of frames without data.
+                tokio::task::coop::consume_budget().await;
                 if let Some(data) = data_of(&frame) {
                     bytes.set(data.len(), self.buffer.len())?;
                     return Ok(Some(data.to_vec()));

@@ -140,7 +140,8 @@ impl Worktrees {
     }
 
     /// Returns the changes like [`Worktrees::changes`] when a run of the session ends, and whether the worktree was removed. It is removed
-    /// if nothing would be lost: no changes, no ignored files, no other run in it (`is_used`), and no worktree that merges into it.
+    /// if nothing would be lost: no changes, no ignored files, no repository that its session made, no other run in it (`is_used`), and no
+    /// worktree that merges into it.
     ///
     /// # Errors
     /// As [`Worktrees::changes`].
@@ -153,7 +154,9 @@ impl Worktrees {
         let entry = self.ready(session)?;
         let changes = self.changes_of(&entry)?;
         let is_empty = changes.files.is_empty() && changes.ignored.is_empty() && changes.left.is_empty();
-        let may_go = is_empty && !is_used() && !self.is_target(&entry)?;
+        // Git lists no `.git` at the top. That of the host is a file.
+        let has_repository = self.path(session).join(".git").symlink_metadata().is_ok_and(|found| !found.is_file());
+        let may_go = is_empty && !has_repository && !is_used() && !self.is_target(&entry)?;
         // What fails here, the next call repeats.
         let is_removed = may_go && self.remove_unchanged(entry).is_ok();
         Ok((changes, is_removed))

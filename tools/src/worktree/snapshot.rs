@@ -62,7 +62,7 @@ impl Worktrees {
         for name in ["index.lock".to_owned(), format!("{LATEST}.lock")] {
             remove_if_exists(&repository.join(name))?;
         }
-        let at = snapshot_place(&repository, workspace);
+        let at = GitPlace { room: Some(self.room()), ..snapshot_place(&repository, workspace) };
         let list = |kinds: &[&str]| {
             let out = self.git.run(&at, &[&["ls-files", "-z", "--exclude-standard"], kinds].concat())?;
             match split_paths(&out, MAX_LINES) {
@@ -75,7 +75,8 @@ impl Worktrees {
         self.git.run_for(&at, &["update-index", "--force-remove", "--"], &ignored)?;
         let (all, changed) = split_by_status(&list(&["-t", "--cached", "--modified", "--deleted", "--others"])?);
         check_size(workspace, &all)?;
-        self.check_space(sum_sizes(workspace, &changed)?)?;
+        // Each file is copied before git stores it, and what does not compress takes as much again.
+        self.check_space(sum_sizes(workspace, &changed)?.saturating_mul(2))?;
         self.step("copy files")?;
         self.add_files(&at, &repository.with_extension(STAGED), &changed, MAX_BYTES)?;
         let commit = self.commit_snapshot(&at, &repository)?;
