@@ -166,7 +166,8 @@ fn x14_failed_checkout_is_removed_at_once() {
     scene.open();
 }
 
-/// Agents that only read leave nothing. The controls: changes, ignored files, another run, a worktree that merges into it.
+/// Agents that only read leave nothing. The controls: changes, ignored files, a repository, another run, a
+/// worktree that merges into it.
 #[test]
 fn x14_worktree_without_changes_goes_with_its_run() {
     let scene = Repository::new();
@@ -187,6 +188,13 @@ fn x14_worktree_without_changes_goes_with_its_run() {
     scene.worktrees.open(id(OTHER), WorktreeOrigin::Worktree(id(SESSION))).unwrap();
     assert!(!finish(false));
     scene.worktrees.discard(id(OTHER), None).unwrap();
+    // A repository that the session made there has commits that git does not list.
+    let file = fs::read(at.join(".git")).unwrap();
+    fs::remove_file(at.join(".git")).unwrap();
+    fs::create_dir(at.join(".git")).unwrap();
+    assert!(!finish(false));
+    fs::remove_dir(at.join(".git")).unwrap();
+    fs::write(at.join(".git"), file).unwrap();
     assert!(finish(false));
     assert_eq!(scene.leftover_files(), Vec::<String>::new());
     // A continued session starts from the commit of that time.
