@@ -41,7 +41,7 @@ impl WorkingShare {
 
     /// Changes the share to `text` bytes of `sender`, unless its shares would be more than half of what others leave free of `most`. Runs that
     /// grow meanwhile may exceed that, but leave the shares of others. A sender may always have one share: a session never gets shorter, and
-    /// would otherwise be refused for ever.
+    /// would otherwise be refused forever.
     ///
     /// # Errors
     /// The bytes that the sender may have now.

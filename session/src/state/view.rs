@@ -70,7 +70,7 @@ impl State {
     }
 
     /// Returns the text of the run's last answer with a text, including the continuations of a truncated answer. A run that
-    /// never started has none: the search would visit all messages of earlier runs.
+    /// never started added none: the search would visit all messages of earlier runs.
     pub(crate) fn last_text(&self, run: &Run) -> Option<Text> {
         if !run.started {
             return None;

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::file_tool::{Builtin, Job, WRITE};
+use super::file_tool::{Builtin, Job, MeasureFn, WRITE};
 use super::open;
 use super::replace::{self, WriteTarget};
 use crate::bounded::{count, len};
@@ -38,7 +38,7 @@ impl Builtin for EditTool {
     const ABOUT: &'static str = "Change a part of a text file of the workspace: replaces `old` with `new`. `old` must occur \
         exactly once, unless replace_all is true. Spaces and line breaks count. Read the place before you edit it.";
     const EFFECT: ToolEffect = ToolEffect::SideEffect;
-    const MEASURE: Option<fn(&EditArgs, &str, &Job) -> Result<usize, ToolError>> = Some(measure);
+    const MEASURE: Option<MeasureFn<EditArgs>> = Some(measure);
     const ACTIONS: &'static [&'static str] = &[READ, WRITE];
     type Args = EditArgs;
 

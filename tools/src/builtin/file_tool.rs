@@ -38,6 +38,9 @@ pub(super) static WALKS: MemoryBudget = MemoryBudget::of_mib(384);
 /// Memory of the contents of files that calls replace. Walks take none of it, so that writes do not wait for them.
 pub(super) static FILES: MemoryBudget = MemoryBudget::of_mib(80);
 
+/// Returns the bytes of contents that a call with these arguments takes.
+pub(crate) type MeasureFn<A> = fn(&A, &str, &Job) -> Result<usize, ToolError>;
+
 pub(crate) trait Builtin: Send + Sync + 'static {
     const NAME: &'static str;
     /// The description for models.
@@ -48,7 +51,7 @@ pub(crate) trait Builtin: Send + Sync + 'static {
     /// Maximum bytes that a call takes to walk directories.
     const WALK_BYTES: usize = 0;
     /// Measures the contents of files that a call takes. May block. `None` if it takes little. `path` is as for `run`.
-    const MEASURE: Option<fn(&Self::Args, &str, &Job) -> Result<usize, ToolError>> = None;
+    const MEASURE: Option<MeasureFn<Self::Args>> = None;
     /// The actions that each call performs on its path.
     const ACTIONS: &'static [&'static str];
     type Args: DeserializeOwned + JsonSchema + Send + 'static;

@@ -2,7 +2,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::file_tool::{Builtin, Job, WRITE};
+use super::file_tool::{Builtin, Job, MeasureFn, WRITE};
 use super::replace::{self, WriteTarget};
 use crate::bounded::{count, len};
 use crate::tool::{ToolError, ToolOutput};
@@ -23,7 +23,7 @@ impl Builtin for WriteTool {
     const ABOUT: &'static str = "Write a whole file of the workspace: creates it, or replaces its content. Read a file before \
         you replace it; to change a part, use edit.";
     const EFFECT: ToolEffect = ToolEffect::SideEffect;
-    const MEASURE: Option<fn(&WriteArgs, &str, &Job) -> Result<usize, ToolError>> = Some(measure);
+    const MEASURE: Option<MeasureFn<WriteArgs>> = Some(measure);
     const ACTIONS: &'static [&'static str] = &[WRITE];
     type Args = WriteArgs;
 

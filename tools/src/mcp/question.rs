@@ -281,21 +281,21 @@ mod tests {
     fn secret_with_line_breaks_is_redacted_in_questions() {
         let secrets = Secrets::of([("PEM", "-----A\n\"b\"cdef\n-----"), ("KEY", "sk-0123456789")]);
         let form = |title: &str| json!({"type": "object", "properties": {"ok": {"type": "boolean", "title": title}}});
-        let told = |message: &str, title: &str| {
+        let redacted = |message: &str, title: &str| {
             let params = json!({"mode": "form", "message": message, "requestedSchema": form(title)});
             Question::of(&serde_json::from_value(params).unwrap()).0.without_secrets(&secrets)
         };
         let why = "(it contains a secret, so it cannot be answered)";
         let pem = "-----A\n\"b\"cdef\n-----";
-        assert_eq!(told(&format!("Is it {pem}?"), "t").line(), format!("\"Is it [PEM redacted]?\" {why}"));
-        assert_eq!(told("Is it sk-0123\n456789?", "t").line(), format!("\"Is it [KEY redacted]?\" {why}"));
-        assert_eq!(told("Is it?", pem).line(), format!("\"Is it?\" {why}"));
+        assert_eq!(redacted(&format!("Is it {pem}?"), "t").line(), format!("\"Is it [PEM redacted]?\" {why}"));
+        assert_eq!(redacted("Is it sk-0123\n456789?", "t").line(), format!("\"Is it [KEY redacted]?\" {why}"));
+        assert_eq!(redacted("Is it?", pem).line(), format!("\"Is it?\" {why}"));
         let long = format!("{pem}{}", "x".repeat(MAX_QUESTION));
-        assert!(told(&long, "t").line().starts_with("\"[PEM redacted]xxx"));
+        assert!(redacted(&long, "t").line().starts_with("\"[PEM redacted]xxx"));
         let params = json!({"mode": "url", "message": "Log in.", "url": format!("https://a.example/?{pem}"), "elicitationId": "e"});
         let page = Question::of(&serde_json::from_value(params).unwrap()).0.without_secrets(&secrets);
         assert_eq!(page.line(), format!("\"Log in.\" {why}"));
-        assert!(matches!(told("Is it?", "t"), ServerQuestion::Answerable(_)), "the control");
+        assert!(matches!(redacted("Is it?", "t"), ServerQuestion::Answerable(_)), "the control");
     }
 
     /// Otherwise a permanent approval for a harmless tool would answer the same question of another one. The control: the same tool.

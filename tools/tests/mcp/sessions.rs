@@ -73,21 +73,21 @@ async fn secret_with_line_breaks_is_redacted_in_all_texts() {
     assert_eq!(report.problems, ["2 of its tools are ignored: they contain a secret of its configuration or login"]);
     let names: Vec<&str> = report.tools.iter().map(|tool| &*tool.name).collect();
     assert!(names.contains(&"mcp__fake__echo") && !names.contains(&"mcp__fake__noise"), "{names:?}");
-    let told = "[TOKEN redacted]";
+    let hidden = "[TOKEN redacted]";
     let cases = [
-        ("resources", json!({}), format!("note:1 {told} (first {told} <U+001B>): A note. {told}")),
-        ("resources", json!({"uri": "note:1"}), format!("[resource note:1 {told}]\nnoted {told}")),
-        ("prompts", json!({}), format!("greet {told}(who, how?): Greets. {told}")),
-        ("prompts", json!({"name": "greet", "arguments": {"who": "Ada"}}), format!("[user]\nGreet  {told}Ada.")),
+        ("resources", json!({}), format!("note:1 {hidden} (first {hidden} <U+001B>): A note. {hidden}")),
+        ("resources", json!({"uri": "note:1"}), format!("[resource note:1 {hidden}]\nnoted {hidden}")),
+        ("prompts", json!({}), format!("greet {hidden}(who, how?): Greets. {hidden}")),
+        ("prompts", json!({"name": "greet", "arguments": {"who": "Ada"}}), format!("[user]\nGreet  {hidden}Ada.")),
     ];
     for (tool, args, said) in cases {
         assert_eq!(text(scene.call(tool, args).await), said);
     }
     let asked = text(scene.call("ask", json!({})).await);
-    assert!(asked.contains(&format!(": \"Is {told} your token?\" (it contains a secret")), "{asked}");
+    assert!(asked.contains(&format!(": \"Is {hidden} your token?\" (it contains a secret")), "{asked}");
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&lines);
     let progress = Progress::to(move |line| sink.lock().unwrap().push(line.to_string()));
     text(scene.run("progress", ToolInvocation { progress, ..scene.invocation(json!({})) }).await);
-    assert_eq!(*lines.lock().unwrap(), [format!("1/3 one {told} <U+001B>[2J")]);
+    assert_eq!(*lines.lock().unwrap(), [format!("1/3 one {hidden} <U+001B>[2J")]);
 }
