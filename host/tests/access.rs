@@ -219,7 +219,7 @@ async fn unreadable_token_file_refuses_no_valid_token() {
     std::fs::rename(dir, &moved).expect("moved");
     std::fs::write(dir, "").expect("a file");
     let reply = list().await;
-    assert_eq!((reply.problem(), &*reply.headers["retry-after"].as_bytes()), ((503, "busy".to_owned()), &b"1"[..]));
+    assert_eq!((reply.problem(), reply.headers["retry-after"].as_bytes()), ((503, "busy".to_owned()), &b"1"[..]));
     let sent = post(&at.host.router(), &format!("/v1/sessions/{id}/inputs"), &json!({"text": "later-word"})).await;
     assert_eq!(sent.status, 202, "{}", sent.body);
     let early = tokio::time::timeout(Duration::from_secs(30), read_until(&mut kept, "later-word")).await;
