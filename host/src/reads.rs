@@ -47,10 +47,8 @@ pub(crate) enum ReadSender {
 
 impl ReadSender {
     fn number(self) -> Option<u64> {
-        match self {
-            Self::Host | Self::Socket => None,
-            Self::Named(id) => Some(id.number()),
-        }
+        let Self::Named(id) = self else { return None };
+        Some(id.number())
     }
 }
 

@@ -40,7 +40,7 @@ fn server() {
 const PAGE: &str = "https://maps.example/choose?e=1";
 
 /// The starts of texts after which the mode `telling` repeats its token.
-const TOLD: [&str; 10] =
+const HIDDEN_TEXTS: [&str; 10] =
     ["Tool noise.", "Tool flood.", "note:1", "first", "A note.", "greet", "Greets.", "noted", "Greet ", "one"];
 
 /// The letter that a long tool name repeats.
@@ -71,7 +71,7 @@ impl FakeServer {
         if self.mode == "telling" {
             // Every text of the server repeats its token.
             let token = json!(std::env::var("TOKEN").unwrap()).to_string();
-            for text in TOLD {
+            for text in HIDDEN_TEXTS {
                 message = message.replace(&format!("\"{text}"), &format!("\"{text} {}", token.trim_matches('"')));
             }
         }

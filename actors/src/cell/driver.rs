@@ -140,9 +140,9 @@ impl Driver {
         // The cap of a detached run is armed at its creation, before its activation.
         let capped = state.run.as_ref().filter(|run| run.opened.wall_cap_at.is_some());
         let armed = capped.map(|run| Deadline::WallCap(run.no)).into_iter().collect();
-        let resident = ResidentShare::new(Arc::clone(&cells.resident));
-        let working = WorkingShare::new(Arc::clone(&cells.working));
         Self {
+            resident: ResidentShare::new(Arc::clone(&cells.resident)),
+            working: WorkingShare::new(Arc::clone(&cells.working)),
             cells,
             state,
             inbox,
@@ -158,8 +158,6 @@ impl Driver {
             work: RunningWork::default(),
             armed,
             window: None,
-            resident,
-            working,
             leave: false,
             left: false,
             room: None,
@@ -228,9 +226,7 @@ impl Driver {
         if (quiet_child || leave) && self.unload() {
             return DriverStep::Stop;
         }
-        if self.room.is_some() && !self.cells.takeover.visits(self.session()) {
-            self.room = None;
-        }
+        self.room = self.room.take().filter(|_| self.cells.takeover.visits(self.state.id));
         if at_rest {
             let idle = self.cells.host.options.idle;
             self.arm_idle(short_stay.map_or(idle, |stay| stay.min(idle)));

@@ -15,7 +15,7 @@ use crate::values::at_boot::{AtBoot, Lost};
 pub(crate) const LARGE: u64 = 32 << 10;
 /// Encoded bytes of large sessions that a sweep has in memory together. Their states may have ten times as many.
 pub(crate) const ROOM: u64 = 8 << 20;
-/// Bytes that one permit stands for.
+/// Bytes of one permit.
 const UNIT: u64 = 1 << 10;
 
 /// Runs of an earlier process, by session. The first activation of a session removes its mark.
