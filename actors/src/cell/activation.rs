@@ -159,7 +159,7 @@ impl Cells {
             return Ok(driver);
         }
         self.host.faults.see(InternalEvent::Activated(session));
-        driver.todo.first = Some(First { lost: lost.is_some(), requests, command, owed: rows.owed });
+        driver.todo.first = Some(Box::new(First { lost: lost.is_some(), requests, command, owed: rows.owed }));
         Ok(driver)
     }
 

@@ -64,7 +64,8 @@ pub(crate) enum Halted {
 /// Work that an activation has taken from the inbox, but not decided yet.
 #[derive(Default)]
 pub(crate) struct Todo {
-    pub(crate) first: Option<First>,
+    /// Boxed, since most activations create a session and have none.
+    pub(crate) first: Option<Box<First>>,
     pub(crate) items: VecDeque<InboxItem>,
     pub(crate) next: VecDeque<Command>,
     /// Child calls that wait for admission.
@@ -188,7 +189,7 @@ impl Driver {
     pub(crate) async fn step(&mut self) -> DriverStep {
         if let Some(first) = self.todo.first.take() {
             self.cells.host.faults.see(InternalEvent::Round(self.session()));
-            self.decide_first(first);
+            self.decide_first(*first);
             if let Err(halted) = self.flush().await {
                 return self.give_up(halted);
             }
