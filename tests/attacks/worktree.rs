@@ -103,6 +103,11 @@ fn worktrees_of_readers_take_no_disk() {
     assert!(done.contains(": no changes, so it was removed]"), "{done}");
     let all = || user.json(&["worktree", "list", "--json"]).as_array().map(Vec::len);
     assert_eq!(all(), Some(0));
+    // A run that ends without an answer leaves none either.
+    let lists = json!({"calls": [{"tool": "list", "args": {}}]});
+    let model = delegating_model(&user, &isolated(), &[lists.clone(), lists.clone(), lists]);
+    user.call(&["run", "--json", "--model", &model, "go", "--limit", "turns=2"]);
+    assert_eq!(all(), Some(0));
     let model = delegating_model(&user, &isolated(), &[writes("a.txt", "child\n"), json!({"text": "done"})]);
     run(&user, &model);
     assert_eq!(all(), Some(1));

@@ -24,6 +24,8 @@ mod snapshot;
 mod staged;
 #[cfg(test)]
 mod tests;
+mod unlisted;
+mod walk;
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -42,7 +44,7 @@ use git::{Git, GitPlace, GitReach, MAX_OUTPUT};
 use locks::WorktreeTurns;
 use room::Bounds;
 
-pub use changes::{ChangedFile, WorktreeChanges, note};
+pub use changes::{ChangedFile, Removal, WorktreeChanges, note};
 pub use keep::KeptBranch;
 pub use merge::Merged;
 pub use room::{DEFAULT_MEBIBYTES, RoomError};

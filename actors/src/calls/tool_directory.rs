@@ -19,7 +19,7 @@ use subtend_tools::memory_threads::spawn_with_memory;
 use subtend_tools::option::ToolOption;
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use subtend_tools::workspace::Workspace;
-use subtend_tools::worktree::{WorktreeOrigin, Worktrees, note};
+use subtend_tools::worktree::{Removal, Stage, WorktreeEntry, WorktreeOrigin, Worktrees, note};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::values::panic::truncate_message;
@@ -92,29 +92,49 @@ impl ToolDirectory {
         is_noted: bool,
         mut answer: Answer,
     ) -> Answer {
-        let own = self.worktree.is_some_and(|worktree| worktree.of == session);
-        let (true, true, Some(worktrees)) = (own, answer.calls.is_empty(), self.worktrees.clone()) else {
+        if !answer.calls.is_empty() {
+            return answer;
+        }
+        let Some(note) = self.finish_worktree((root, session), journal, move |id| id != session).await else {
             return answer;
         };
-        let journal = journal.clone();
+        if let (true, Some(text)) = (is_noted, answer.text.as_ref().filter(|text| !text.trim().is_empty())) {
+            answer.text = Some(format!("{}\n\n{note}", text.trim_end()).into());
+        }
+        answer
+    }
+
+    /// Removes the own worktree of a session after the end of a run that gave no last answer, if it has no changes.
+    pub(crate) async fn remove_unchanged(&self, ids: (SessionId, SessionId), journal: &Journal) {
+        drop(self.finish_worktree(ids, journal, |_| true).await);
+    }
+
+    /// Removes the own worktree of a session if it has no changes, and no run works in it that `is_other` accepts. Returns a note on the
+    /// changes; `None` without such a worktree.
+    async fn finish_worktree(
+        &self,
+        (root, session): (SessionId, SessionId),
+        journal: &Journal,
+        is_other: impl Fn(SessionId) -> bool + Send + 'static,
+    ) -> Option<Text> {
+        self.worktree.filter(|worktree| worktree.of == session)?;
+        let (worktrees, journal) = (self.worktrees.clone()?, journal.clone());
         let finished = async move {
             let turn = worktrees.turn(session).await;
             spawn_with_memory(move || {
                 let _turn = turn;
                 // A run that begins later waits for its turn, and gets the worktree re-created.
                 let others =
-                    || running_in(&journal, root, session).map(|runs| runs.into_iter().any(|(id, _)| id != session));
-                note(session, &worktrees.finish_run(session, || others().unwrap_or(true)))
+                    || running_in(&journal, root, session).map(|runs| runs.into_iter().any(|(id, _)| is_other(id)));
+                let finished = worktrees.finish_run(session, || others().unwrap_or(true));
+                if let Ok((_, Removal::Failed(error))) = &finished {
+                    tracing::warn!(%session, %error, "cannot remove a worktree without changes; `worktree list` retries");
+                }
+                note(session, &finished)
             })
             .await
         };
-        let note = Box::pin(finished).await;
-        if let (Ok(note), true, Some(text)) =
-            (note, is_noted, answer.text.as_ref().filter(|text| !text.trim().is_empty()))
-        {
-            answer.text = Some(format!("{}\n\n{note}", text.trim_end()).into());
-        }
-        answer
+        Box::pin(finished).await.ok()
     }
 
     pub(crate) fn wrap_tool(self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
@@ -158,11 +178,12 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
     drop(removed.await);
 }
 
-/// Removes worktrees of deleted sessions that remained from an earlier process.
+/// Removes worktrees of deleted sessions that remained from an earlier process, and those whose removal with their branch was interrupted.
 pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, journal: &Journal) {
     let is_deleted = |id: &SessionId| journal.head(*id).ok().flatten().is_some_and(|head| head.deleted);
     let list = worktrees.as_ref().and_then(|worktrees| worktrees.list().ok()).unwrap_or_default();
-    let left = list.entries.into_iter().map(|entry| entry.session).filter(is_deleted).collect();
+    let goes = |entry: &WorktreeEntry| entry.stage == Stage::Discarding || is_deleted(&entry.session);
+    let left = list.entries.into_iter().filter(goes).map(|entry| entry.session).collect();
     remove_worktrees(worktrees.clone(), left).await;
     let Some(worktrees) = worktrees else { return };
     let removed = spawn_with_memory(move || worktrees.remove_unused_locks()).await;

@@ -8,10 +8,11 @@ use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};
 use subtend_session::effect::Effect;
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, TurnNo};
-use subtend_session::outcome::{Initiator, OutcomeKind};
+use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_supervision::{Class, PoolKind};
+use tokio::sync::Semaphore;
 
 use crate::calls::files::FileTexts;
 use crate::calls::limits::ParkedRuns;
@@ -22,6 +23,9 @@ use crate::delivery::inbox::InboxItem;
 use crate::delivery::ticket::Timer;
 use crate::faults::InternalEvent;
 use crate::values::ended::Ended;
+
+/// Worktrees that are examined at the same time after the ends of runs.
+static FINISHING: Semaphore = Semaphore::const_new(2);
 
 impl Driver {
     pub(crate) async fn perform(&mut self, pending: Pending) {
@@ -59,6 +63,7 @@ impl Driver {
                 Effect::Ended { run, outcome } => {
                     timers.clear();
                     self.run_ended(run);
+                    self.finish_worktree(&outcome);
                     self.notify_subagent_stop(run, outcome);
                 }
                 // Only a hint: the session leaves memory after an idle time.
@@ -241,6 +246,24 @@ impl Driver {
             self.cells.runs.timers.disarm(&Timer::Deadline(self.session(), deadline));
         }
         self.notify_waiters(run);
+    }
+
+    /// Removes the worktree of a session whose run made no changes. A last answer has done so before it was recorded.
+    fn finish_worktree(&self, outcome: &Outcome) {
+        let is_own = self.state.created.worktree.is_some_and(|worktree| worktree.of == self.session());
+        if !is_own || *outcome == Outcome::Completed {
+            return;
+        }
+        let (place, ids) = (self.agents.tool_directory(&self.state), (self.root(), self.session()));
+        let (log, lsn, halt) = (Arc::clone(&self.cells.log), self.written.last_lsn, self.cells.life.halt.clone());
+        self.cells.life.tasks.spawn(async move {
+            // Few at a time, because a cancel may end the runs of many children. A shutdown leaves the rest.
+            let Some(_permit) = halt.run_until_cancelled(FINISHING.acquire()).await else { return };
+            // Until its end is durable, the run counts as one that works in the worktree.
+            if log.journal.wait(lsn).await.is_ok() {
+                place.remove_unchanged(ids, &log.journal).await;
+            }
+        });
     }
 
     /// Notifies the callers that wait for the ended `run` once its end is durable.

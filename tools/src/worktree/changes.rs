@@ -49,6 +49,16 @@ pub struct ChangedFile {
     pub removed: Option<u64>,
 }
 
+/// What became of a worktree at the end of a run.
+#[derive(Debug)]
+pub enum Removal {
+    /// It stays.
+    None,
+    Done,
+    /// The next operation on the worktree repeats what failed.
+    Failed(WorktreeError),
+}
+
 impl WorktreeChanges {
     /// Returns a one-line summary: `2 files changed, +3 -1 lines: a.rs +3, b.rs -1`.
     pub fn summary(&self) -> String {
@@ -140,7 +150,7 @@ impl Worktrees {
     }
 
     /// Returns the changes like [`Worktrees::changes`] when a run of the session ends, and whether the worktree was removed. It is removed
-    /// if nothing would be lost: no changes, no ignored files, no repository that its session made, no other run in it (`is_used`), and no
+    /// if nothing would be lost: no changes, no ignored files, no files that git does not list, no other run in it (`is_used`), and no
     /// worktree that merges into it.
     ///
     /// # Errors
@@ -149,17 +159,18 @@ impl Worktrees {
         &self,
         session: SessionId,
         is_used: impl FnOnce() -> bool,
-    ) -> Result<(WorktreeChanges, bool), WorktreeError> {
+    ) -> Result<(WorktreeChanges, Removal), WorktreeError> {
         let _lock = self.lock(session)?;
         let entry = self.ready(session)?;
         let changes = self.changes_of(&entry)?;
         let is_empty = changes.files.is_empty() && changes.ignored.is_empty() && changes.left.is_empty();
-        // Git lists no `.git` at the top. That of the host is a file.
-        let has_repository = self.path(session).join(".git").symlink_metadata().is_ok_and(|found| !found.is_file());
-        let may_go = is_empty && !has_repository && !is_used() && !self.is_target(&entry)?;
-        // What fails here, the next call repeats.
-        let is_removed = may_go && self.remove_unchanged(entry).is_ok();
-        Ok((changes, is_removed))
+        // What cannot be searched stays.
+        let has_unlisted = || self.has_unlisted(&self.files_place(&entry)?);
+        let may_go = is_empty && !has_unlisted().unwrap_or(true) && !is_used() && !self.is_target(&entry)?;
+        if !may_go {
+            return Ok((changes, Removal::None));
+        }
+        Ok((changes, self.remove_unchanged(entry).map_or_else(Removal::Failed, |()| Removal::Done)))
     }
 
     /// Returns whether another worktree merges into this one. An unreadable entry may.
@@ -291,13 +302,13 @@ impl Worktrees {
 }
 
 /// Returns the line about a session's worktree that is added to its result, from [`Worktrees::finish_run`].
-pub fn note(session: SessionId, changes: &Result<(WorktreeChanges, bool), WorktreeError>) -> Text {
+pub fn note(session: SessionId, changes: &Result<(WorktreeChanges, Removal), WorktreeError>) -> Text {
     let name = session.short();
     let name = &name.0;
     match changes {
-        Ok((changes, true)) => format!("[worktree {}: no changes, so it was removed]", changes.branch),
-        Ok((changes, false)) if changes.files.is_empty() => format!("[worktree {}: {}]", changes.branch, changes.summary()),
-        Ok((changes, false)) => format!(
+        Ok((changes, Removal::Done)) => format!("[worktree {}: no changes, so it was removed]", changes.branch),
+        Ok((changes, _)) if changes.files.is_empty() => format!("[worktree {}: {}]", changes.branch, changes.summary()),
+        Ok((changes, _)) => format!(
             "[worktree {}: {}. The changes are on that branch only: the user can show them with `subtend worktree diff {name}` and take \
              them with `subtend worktree merge {name}`]",
             changes.branch,

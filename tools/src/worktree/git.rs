@@ -10,10 +10,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read as _};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use super::room::Room;
@@ -34,20 +34,28 @@ const FIRST_SEARCH: Duration = Duration::from_secs(2);
 const SPACE_CHECK: Duration = Duration::from_millis(20);
 /// Time limit of one command.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// Resource limits of one command, because a repository can make git read endless files.
+/// Resource limits of one command, because a repository can make git read endless files, and objects of any size. Mapped packs do not count
+/// as memory.
 const RESOURCE_LIMITS: CommandLimits = CommandLimits {
     processes: 2048,
-    memory_bytes: 2 << 30,
+    memory_bytes: 384 << 20,
     file_bytes: 8 << 30,
     open_files: 4096,
     cpu_seconds: TIMEOUT.as_secs(),
 };
+/// Commands of this process that run at the same time, for all sessions: each may take its whole memory.
+const CONCURRENT: usize = 2;
+static TURNS: GitTurns = GitTurns::new(CONCURRENT);
 /// Maximum bytes of paths in one command, with their pointers. Linux permits 2 MiB and macOS 1 MiB.
 const MAX_ARGUMENT_BYTES: usize = 512 << 10;
 /// Bytes of an argument in addition to its text: its end and a pointer.
 const ARGUMENT_BYTES: usize = 1 + size_of::<usize>();
 /// Overrides of settings that would execute programs or start background work.
-const CONFIG_OVERRIDES: [(&str, &str); 11] = [
+const CONFIG_OVERRIDES: [(&str, &str); 13] = [
+    // Worktrees of many sessions change the references of one repository at the same time.
+    ("core.packedRefsTimeout", "30000"),
+    // Larger files are written and added in pieces, and compared as binary ones.
+    ("core.bigFileThreshold", "32m"),
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
     ("core.untrackedCache", "false"),
@@ -128,19 +136,23 @@ impl Git {
         args: &[A],
         most: u64,
     ) -> Result<Vec<u8>, WorktreeError> {
-        succeeded(args, self.output(at, args, (most, true))?.0)
+        succeeded(args, self.output(at, args, move |out| read(out, most))?.0)
     }
 
-    /// Runs a command like [`Git::run`], but ends it after `most` bytes of output. Returns them, and whether they are all bytes.
-    pub(super) fn run_until<A: AsRef<OsStr>>(
+    /// Runs a command whose output may be endless. `scan` reads it, and returns whether it is whole; else git ends at its next write.
+    pub(super) fn run_scanned<A: AsRef<OsStr>>(
         &self,
         at: &GitPlace,
         args: &[A],
-        most: u64,
-    ) -> Result<(Vec<u8>, bool), WorktreeError> {
-        match self.output(at, args, (most, false))? {
-            (answer, true) => Ok((succeeded(args, answer)?, true)),
-            (answer, false) => Ok((answer.out, false)),
+        scan: impl FnOnce(&mut dyn BufRead) -> io::Result<bool> + Send + 'static,
+    ) -> Result<bool, WorktreeError> {
+        let read = |out: Option<ChildStdout>| {
+            let is_whole = out.is_none_or(|out| scan(&mut BufReader::new(out)).unwrap_or(false));
+            (Vec::new(), is_whole)
+        };
+        match self.output(at, args, read)? {
+            (answer, true) => succeeded(args, answer).map(|_| true),
+            (_, false) => Ok(false),
         }
     }
 
@@ -173,23 +185,23 @@ impl Git {
         at: &GitPlace,
         args: &[A],
     ) -> Result<GitAnswer, WorktreeError> {
-        let (answer, whole) = self.output(at, args, (MAX_OUTPUT, true))?;
+        let (answer, whole) = self.output(at, args, |out| read(out, MAX_OUTPUT))?;
         if whole { Ok(answer) } else { Err(WorktreeError::TooLong { verb: verb(args) }) }
     }
 
-    /// Runs a command. Returns at most `most` bytes of its output, and whether these are all bytes. Unless `drains`, git ends at the first
-    /// write after them.
+    /// Runs a command. Returns what `read_out` keeps of its output, and whether this is the whole.
     fn output<A: AsRef<OsStr>>(
         &self,
         at: &GitPlace,
         args: &[A],
-        (most, drains): (u64, bool),
+        read_out: impl FnOnce(Option<ChildStdout>) -> (Vec<u8>, bool) + Send + 'static,
     ) -> Result<(GitAnswer, bool), WorktreeError> {
         let start_error = |error: io::Error| {
             let is_missing = error.kind() == io::ErrorKind::NotFound;
             let why = if is_missing { "git is not on PATH; install it".to_owned() } else { error.to_string() };
             command_error(args, &why)
         };
+        let _turn = TURNS.take();
         let mut command = self.command(at, args);
         let program = PathBuf::from(command.get_program());
         let mut child = run_confined(&at.reach, &program, &self.outside(), || command.spawn()).map_err(start_error)?;
@@ -200,8 +212,8 @@ impl Git {
         let sent = send.clone();
         let thread = || std::thread::Builder::new().name("subtend-git".to_owned());
         let readers = thread()
-            .spawn(move || drop(sent.send((true, read(out, most, drains)))))
-            .and_then(|_| thread().spawn(move || drop(send.send((false, read(errors, MAX_ERROR_OUTPUT, true))))));
+            .spawn(move || drop(sent.send((true, read_out(out)))))
+            .and_then(|_| thread().spawn(move || drop(send.send((false, read(errors, MAX_ERROR_OUTPUT))))));
         let (mut whole, mut out, mut error_output) = (true, Vec::new(), Vec::new());
         let mut patience = FIRST_SEARCH;
         for _ in 0..2 {
@@ -259,6 +271,8 @@ impl Git {
             ("GIT_TERMINAL_PROMPT", "0"),
             ("GIT_NO_LAZY_FETCH", "1"),
             ("GIT_ALLOW_PROTOCOL", "none"),
+            // A replaced object would be checked in place of the one that is written to the disk.
+            ("GIT_NO_REPLACE_OBJECTS", "1"),
             ("GIT_OPTIONAL_LOCKS", "0"),
             ("GIT_LITERAL_PATHSPECS", "1"),
             ("GIT_AUTHOR_NAME", "subtend"),
@@ -273,12 +287,45 @@ impl Git {
             command.env(format!("GIT_CONFIG_KEY_{ix}"), key).env(format!("GIT_CONFIG_VALUE_{ix}"), value);
         }
         command.envs(at.variables.iter().map(|(name, value)| (name, value)));
+        // The guard has the limits of its command. The allocator of `subtend` would reserve 1 GiB, which counts as memory.
+        command.env("MIMALLOC_ARENA_RESERVE", "16MiB");
         if self.guard.is_some()
             && let Ok(limits) = serde_json::to_string(&RESOURCE_LIMITS)
         {
             command.env(LIMITS, limits);
         }
         command
+    }
+}
+
+/// GitTurns of threads, which wait for them without a runtime.
+struct GitTurns {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// A turn, which ends when it is dropped.
+struct GitTurn<'a>(&'a GitTurns);
+
+impl GitTurns {
+    const fn new(count: usize) -> Self {
+        Self { free: Mutex::new(count), freed: Condvar::new() }
+    }
+
+    /// Waits for a turn. Blocks.
+    fn take(&self) -> GitTurn<'_> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.freed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        *free = free.saturating_sub(1);
+        GitTurn(self)
+    }
+}
+
+impl Drop for GitTurn<'_> {
+    fn drop(&mut self) {
+        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
+        *free = free.saturating_add(1);
+        self.0.freed.notify_one();
     }
 }
 
@@ -374,11 +421,11 @@ pub(super) fn run_confined<T>(
     act()
 }
 
-/// Reads at most `most` bytes, and to the end if it `drains`. Returns the bytes, and whether these are all bytes.
-fn read(from: Option<impl io::Read>, most: u64, drains: bool) -> (Vec<u8>, bool) {
+/// Reads to the end. Returns at most `most` bytes, and whether these are all bytes.
+fn read(from: Option<impl io::Read>, most: u64) -> (Vec<u8>, bool) {
     let (Some(mut from), mut bytes) = (from, Vec::new()) else { return (Vec::new(), true) };
     let read = from.by_ref().take(most).read_to_end(&mut bytes);
-    let rest = io::copy(&mut from.take(if drains { u64::MAX } else { 1 }), &mut io::sink());
+    let rest = io::copy(&mut from, &mut io::sink());
     (bytes, read.is_ok() && rest.is_ok_and(|rest| rest == 0))
 }
 
@@ -433,4 +480,21 @@ pub(super) fn os(bytes: &[u8]) -> Result<OsString, WorktreeError> {
 pub(super) fn os(bytes: &[u8]) -> Result<OsString, WorktreeError> {
     let text = std::str::from_utf8(bytes).map_err(|_| command_error(&["ls-files"], "a path is not UTF-8"))?;
     Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn third_command_waits_for_a_turn() {
+        static TURNS: GitTurns = GitTurns::new(2);
+        let (first, second) = (TURNS.take(), TURNS.take());
+        assert_eq!(*TURNS.free.lock().unwrap(), 0);
+        let third = std::thread::spawn(|| *TURNS.take().0.free.lock().unwrap());
+        drop(first);
+        assert_eq!(third.join().unwrap(), 0, "expected a turn only after another one ended");
+        drop(second);
+        assert_eq!(*TURNS.free.lock().unwrap(), 2);
+    }
 }

@@ -99,8 +99,8 @@ impl Worktrees {
         remove_in_repository(&entry.repository, &self.admin_dir(&entry))?;
         self.register(&entry)?;
         self.step("files")?;
-        match self.check_out(&entry) {
-            Err(error @ WorktreeError::Git { .. }) => return Err(self.undo(entry, error)),
+        match self.check_out(&entry).and_then(|()| self.measure(&mut entry)) {
+            Err(error @ (WorktreeError::Git { .. } | WorktreeError::Room(_))) => return Err(self.undo(entry, error)),
             checked_out => checked_out?,
         }
         self.tree(&entry)?;
@@ -114,7 +114,7 @@ impl Worktrees {
     /// is left.
     fn check_out(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
         self.check_space(entry.bytes)?;
-        let at = GitPlace { room: Some(self.room()), ..self.files_place(entry)? };
+        let at = GitPlace { room: Some(self.room().at_most(entry.bytes)), ..self.files_place(entry)? };
         self.git.run(&at, &["read-tree", &entry.base])?;
         self.step("checkout")?;
         self.git.run(&at, &["checkout-index", "--all", "--force", "--index"]).map(drop)

@@ -27,7 +27,7 @@ const BATCH_BYTES: u64 = 64 << 20;
 const MAX_NAMED: usize = 8;
 /// Maximum number of directories that one command lists.
 const BATCH_DIRS: usize = 256;
-const SUBMODULE_MODE: &[u8] = b"160000 ";
+pub(super) const SUBMODULE_MODE: &[u8] = b"160000 ";
 /// Maximum number of attempts to open a file that another process keeps replacing.
 const MAX_ATTEMPTS: usize = 8;
 
@@ -154,7 +154,7 @@ fn refusal(linked: &[String]) -> String {
 }
 
 impl GitPlace {
-    fn tree(&self) -> &Path {
+    pub(super) fn tree(&self) -> &Path {
         let tree = self.variables.iter().find(|(name, _)| *name == "GIT_WORK_TREE");
         tree.map_or(Path::new(""), |(_, tree)| Path::new(tree))
     }

@@ -504,7 +504,7 @@ fn x14_git_has_resource_limits() {
     let at = GitPlace::default();
     let limits = Git::new(Some(guard)).run(&at, &["version"]).unwrap();
     let limits: crate::commands::CommandLimits = serde_json::from_slice(&limits).unwrap();
-    assert!(limits.memory_bytes <= 2 << 30 && limits.cpu_seconds <= 300, "{limits:?}");
+    assert!(limits.memory_bytes <= 384 << 20 && limits.cpu_seconds <= 300, "{limits:?}");
 }
 
 /// The list of alternates is replaced with an endless file. The control: a regular file can be read.

@@ -43,7 +43,7 @@ fn x14_commit_with_a_large_sum_of_files_is_refused() {
     let refused = open_path(&small, &scene.repo()).unwrap_err().to_string();
     let repository = scene.repo().join(".git").canonicalize().unwrap();
     let expected = format!(
-        "cannot create a worktree: the commit of {} is too large to be checked out: at least 110 files and directories with 100 MiB, and the \
+        "cannot create a worktree: the commit of {} is too large to be checked out: at least 55 files and directories with 50 MiB, and the \
          limits are 1000000 and 50 MiB. Leave `isolation` out",
         repository.display()
     );
@@ -67,6 +67,74 @@ fn x14_commit_with_endless_files_is_refused() {
     let fewer = scene.bounded(|bounds| bounds.entries = 109);
     assert!(open_path(&fewer, &scene.repo()).unwrap_err().to_string().contains("at least 110 files"));
     assert_eq!(scene.leftover_files(), Vec::<String>::new());
+}
+
+/// Attack: a reference replaces the tree of a commit, so that its sizes are listed as others than those that are written. The controls: what git
+/// lists with the reference, and a bound above the sum.
+#[test]
+fn x14_replaced_objects_do_not_hide_the_size_of_a_commit() {
+    let scene = Repository::new();
+    scene.file("large.txt", &"x".repeat(1 << 20));
+    let object = scene.git(&["hash-object", "-w", "large.txt"]);
+    scene.commit_repeated(&object, 1);
+    let empty = scene.git(&["hash-object", "-t", "tree", "-w", "/dev/null"]);
+    let tree = scene.git(&["rev-parse", "HEAD^{tree}"]);
+    scene.git(&["update-ref", &format!("refs/replace/{tree}"), &empty]);
+    assert_eq!(scene.git(&["ls-tree", "-r", "HEAD"]), "");
+    let small = scene.bounded(|bounds| bounds.bytes = 5 << 20);
+    let refused = open_path(&small, &scene.repo()).unwrap_err().to_string();
+    assert!(
+        refused.contains("is too large to be checked out: at least 6 files and directories with 6 MiB"),
+        "{refused}"
+    );
+    assert_eq!(fs::metadata(scene.open().join("9")).unwrap().len(), 1 << 20);
+}
+
+/// Attack: a few objects name many long paths, of which git has a list in memory. The control: paths of usual length.
+#[test]
+fn x14_commit_with_long_paths_is_refused() {
+    let scene = Repository::new();
+    let object = scene.git(&["rev-parse", "HEAD:a.txt"]);
+    for (length, refused) in [(4_000, true), (40, false)] {
+        scene.commit_repeated(&object, 4);
+        let tree = scene.git(&["rev-parse", "HEAD^{tree}"]);
+        scene.file("tree.txt", &format!("040000 tree {tree}\t{}\n", "d".repeat(length)));
+        let mut command = Command::new("git");
+        let input = fs::File::open(scene.repo().join("tree.txt")).unwrap();
+        let out = command.current_dir(scene.repo()).arg("mktree").stdin(input).output().unwrap();
+        let tree = String::from_utf8(out.stdout).unwrap().trim().to_owned();
+        let commit = scene.git(&["commit-tree", "-m", "x", &tree]);
+        let repository = scene.repo().join(".git").canonicalize().unwrap();
+        let size = scene.worktrees.size_of(&repository, &commit).map_err(|error| error.to_string());
+        let too_long = format!(
+            "cannot create a worktree: the commit of {} is too large to be checked out: its paths have more than 32 MiB, or one has more than \
+             64 KiB. Leave `isolation` out",
+            repository.display()
+        );
+        assert_eq!(size, if refused { Err(too_long) } else { Ok(11_111 * 4096) });
+    }
+}
+
+/// Attack: an attribute makes files four times as large as their objects. The controls: a larger bound, and the same files without it.
+#[test]
+fn x14_worktree_counts_with_what_git_wrote() {
+    let scene = Repository::new();
+    scene.file("large.txt", &"x".repeat(10 << 20));
+    scene.commit();
+    let of = |bytes: u64| {
+        let made = open_path(&scene.bounded(|bounds| bounds.all_bytes = bytes), &scene.repo()).map(drop);
+        let made = made.map_err(|error| error.to_string());
+        (made.is_ok(), made.err().is_some_and(|why| why.contains("would have 40 MiB, and the limit is 36")))
+    };
+    assert_eq!(of(36 << 20), (true, false));
+    scene.worktrees.discard(id(SESSION), None).unwrap();
+    scene.file(".gitattributes", "large.txt working-tree-encoding=UTF-32LE\n");
+    // Without the file itself, whose object would be decoded.
+    scene.git(&["add", ".gitattributes"]);
+    scene.git(&["commit", "-q", "-m", "x"]);
+    assert_eq!(of(36 << 20), (false, true));
+    assert_eq!(scene.leftover_files(), Vec::<String>::new());
+    assert_eq!(of(48 << 20), (true, false));
 }
 
 /// Attack: many sessions get a worktree, also at the same time. The control: those below the limit, and one in place of a discarded one.
@@ -172,8 +240,9 @@ fn x14_failed_checkout_is_removed_at_once() {
 fn x14_worktree_without_changes_goes_with_its_run() {
     let scene = Repository::new();
     let finish = |is_used| {
-        let (changes, is_removed) = scene.worktrees.finish_run(id(SESSION), || is_used).unwrap();
-        let note = note(id(SESSION), &Ok((changes, is_removed)));
+        let finished = scene.worktrees.finish_run(id(SESSION), || is_used);
+        let is_removed = matches!(finished, Ok((_, Removal::Done)));
+        let note = note(id(SESSION), &finished);
         assert_eq!(note.contains("so it was removed]"), is_removed, "{note}");
         is_removed
     };
@@ -195,6 +264,13 @@ fn x14_worktree_without_changes_goes_with_its_run() {
     assert!(!finish(false));
     fs::remove_dir(at.join(".git")).unwrap();
     fs::write(at.join(".git"), file).unwrap();
+    // Git lists no file below or named `.git` in a directory that has other files, even if it is not that of a repository.
+    put(&at.join("sub/.git/x"), "x\n");
+    assert!(!finish(false));
+    fs::remove_dir_all(at.join("sub/.git")).unwrap();
+    put(&at.join("sub/.git"), "x\n");
+    assert!(!finish(false));
+    fs::remove_file(at.join("sub/.git")).unwrap();
     assert!(finish(false));
     assert_eq!(scene.leftover_files(), Vec::<String>::new());
     // A continued session starts from the commit of that time.
@@ -211,7 +287,7 @@ fn x14_kept_branch_outlives_a_run_without_changes() {
     scene.worktrees.keep(id(SESSION), None).unwrap();
     let tip = scene.git(&["rev-parse", BRANCH]);
     assert_eq!(fs::read_to_string(scene.open().join("a.txt")).unwrap(), "kept\n");
-    assert!(scene.worktrees.finish_run(id(SESSION), || false).unwrap().1);
+    assert!(matches!(scene.worktrees.finish_run(id(SESSION), || false), Ok((_, Removal::Done))));
     assert_eq!(scene.leftover_files(), [format!("refs/heads/{BRANCH}")]);
     assert_eq!(scene.git(&["rev-parse", BRANCH]), tip);
 }
