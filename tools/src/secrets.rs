@@ -10,6 +10,9 @@ use serde_json::Value;
 use subtend_session::ids::Text;
 use tokio::time::Instant;
 
+#[cfg(feature = "mcp")]
+use crate::bounded::head;
+
 /// Minimum length of a redacted value. Shorter values also occur in other texts.
 pub const SHORTEST: usize = 8;
 
@@ -62,6 +65,28 @@ impl Secrets {
         self.redact_broken(&text).map_or(text, Cow::Owned)
     }
 
+    /// Returns the redacted start of a text, which has at least `bytes` unless secrets are replaced by shorter names. Redaction of a whole text of a server would bind a
+    /// thread of the runtime.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn redact_head<'a>(&self, text: &'a str, bytes: usize) -> Cow<'a, str> {
+        // A value may have line breaks within.
+        let rest = self.0.first().map_or(0, |(_, value)| value.len()).saturating_mul(4);
+        let first = head(text, bytes.saturating_add(rest));
+        let redacted = self.redact(first);
+        if first.len() == text.len() {
+            return redacted;
+        }
+        // A value that is cut is not recognized.
+        let kept = head(&redacted, redacted.len().saturating_sub(rest)).len();
+        match redacted {
+            Cow::Borrowed(text) => head(text, kept).into(),
+            Cow::Owned(mut text) => {
+                text.truncate(kept);
+                text.into()
+            }
+        }
+    }
+
     /// Returns whether a text in `value` has a secret, or the JSON of `value`, in which a secret with line breaks or quotes is
     /// escaped.
     #[cfg(feature = "mcp")]
@@ -103,23 +128,21 @@ impl Secrets {
             return None;
         }
         let joined = without_breaks(text);
-        let mut found = Vec::new();
+        let mut found: Vec<(usize, usize, &Text)> = Vec::new();
         for (name, value) in self.0.iter() {
             let value = without_breaks(value);
             if value.len() >= SHORTEST {
-                found.extend(joined.match_indices(&value).map(|(at, _)| (at, value.len(), name)));
+                let ranges = joined.match_indices(&value).map(|(at, _)| (at, at.saturating_add(value.len()), name));
+                found.extend(ranges);
             }
         }
+        drop(joined);
         if found.is_empty() {
             return None;
         }
-        // Positions take eight times the memory of the text, and most texts have no secret.
-        let kept: Vec<usize> = kept_bytes(text).map(|(at, _)| at).collect();
-        let in_text = |(at, len, name): (usize, usize, _)| {
-            let last = at.saturating_add(len).saturating_sub(1);
-            Some((*kept.get(at)?, kept.get(last)?.saturating_add(1), name))
-        };
-        replace(text, found.into_iter().filter_map(in_text).collect())
+        // Of values that overlap, the longer one is replaced first, and the rest of the other one remains.
+        found.sort_by_key(|(from, to, _)| (*from, std::cmp::Reverse(*to)));
+        replace(text, &found)
     }
 }
 
@@ -128,22 +151,29 @@ fn has_breaks(text: &str) -> bool {
 }
 
 fn without_breaks(text: &str) -> String {
-    // Breaks are ASCII, so the rest is valid.
-    String::from_utf8(kept_bytes(text).map(|(_, byte)| byte).collect()).unwrap_or_default()
+    kept_parts(text).map(|(_, part)| part).collect()
 }
 
-/// Returns the bytes outside of line breaks, with their positions.
-fn kept_bytes(text: &str) -> impl Iterator<Item = (usize, u8)> {
+/// Returns the parts of a text between its line breaks, with their positions.
+fn kept_parts(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let bytes = text.as_bytes();
+    let of_break = move |at: usize| bytes.get(at..).map_or(0, break_len);
     let mut at = 0_usize;
     std::iter::from_fn(move || {
-        loop {
-            let rest = text.as_bytes().get(at..)?;
-            let (here, of_break) = (at, break_len(rest));
-            at = at.saturating_add(of_break.max(1));
-            if of_break == 0 {
-                return rest.first().map(|byte| (here, *byte));
-            }
+        while of_break(at) > 0 {
+            at = at.saturating_add(of_break(at));
         }
+        let from = at;
+        // A server may send millions of breaks, so they are searched for many bytes at a time.
+        while let Some(next) = bytes.get(at..).and_then(|rest| memchr::memchr3(b'\n', b'\r', b'\\', rest)) {
+            at = at.saturating_add(next);
+            if of_break(at) > 0 {
+                return Some((from, text.get(from..at)?));
+            }
+            at = at.saturating_add(1);
+        }
+        at = bytes.len();
+        text.get(from..).filter(|part| !part.is_empty()).map(|part| (from, part))
     })
 }
 
@@ -158,19 +188,30 @@ fn break_len(rest: &[u8]) -> usize {
     }
 }
 
-/// Replaces ranges of a text by the names of their secrets. Returns `None` without ranges.
-fn replace(text: &str, mut found: Vec<(usize, usize, &Text)>) -> Option<String> {
-    // Of values that overlap, the longer one is replaced first, and the rest of the other one remains.
-    found.sort_by_key(|(from, to, _)| (*from, std::cmp::Reverse(*to)));
-    let (mut out, mut done) = (String::new(), 0_usize);
-    for (from, to, name) in found {
-        if let Some(before) = text.get(done..from) {
-            out.push_str(before);
-            out.push_str(&format!("[{name} redacted]"));
-            done = to;
+/// Replaces sorted ranges of the text without breaks by the names of their secrets. Returns `None` without ranges.
+fn replace(text: &str, found: &[(usize, usize, &Text)]) -> Option<String> {
+    let mut parts = kept_parts(text);
+    let (mut before, mut part) = (0_usize, parts.next()?);
+    // Returns the position in `text` of a byte of the text without breaks. A list of all positions would take eight times the memory of the text.
+    let mut position = |at: usize| {
+        while at.saturating_sub(before) >= part.1.len() {
+            before = before.saturating_add(part.1.len());
+            part = parts.next()?;
         }
+        Some(part.0.saturating_add(at.saturating_sub(before)))
+    };
+    let (mut out, mut done, mut done_in_text) = (String::new(), 0_usize, 0_usize);
+    for (from, to, name) in found.iter().filter(|(from, to, _)| from < to) {
+        if *from < done {
+            continue;
+        }
+        let start = position(*from)?;
+        out.push_str(text.get(done_in_text..start)?);
+        out.push_str(&format!("[{name} redacted]"));
+        done_in_text = position(to.saturating_sub(1))?.saturating_add(1);
+        done = *to;
     }
-    out.push_str(text.get(done..)?);
+    out.push_str(text.get(done_in_text..)?);
     (done > 0).then_some(out)
 }
 

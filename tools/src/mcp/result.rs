@@ -4,6 +4,7 @@ use std::error::Error;
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use rmcp::transport::DynamicTransportError;
+use serde_json::Value;
 
 use crate::bounded::{head, len, name};
 use crate::secrets::Secrets;
@@ -13,6 +14,8 @@ use crate::tool::{ToolError, ToolOutput};
 const FOOTER: u64 = 120;
 /// Maximum bytes of a server's error.
 const MAX_ERROR: usize = 4_000;
+/// Maximum bytes of a name, an address or a media type.
+const MAX_SHOWN: usize = 4 << 10;
 
 pub(super) enum CallFailure {
     Disconnected(ServerText),
@@ -51,16 +54,70 @@ pub(super) fn of(
     (max_bytes, secrets): (u64, &Secrets),
 ) -> Result<ToolOutput, ToolError> {
     let mut text = join_parts(result.content.iter().map(|part| block(part, secrets)));
+    let mut total = text.len();
     if let (true, Some(value)) = (text.is_empty(), &result.structured_content) {
-        text = if secrets.are_in(value) { secrets.redact_texts(value).to_string() } else { value.to_string() };
+        (text, total) = structured(value, (max_bytes, secrets));
     }
     if text.is_empty() {
         text = "[the server answered without content]".to_owned();
+        total = text.len();
     }
     if result.is_error == Some(true) {
         return Err(ToolError::failed(format!("the MCP server `{server}` reports an error: {}", short(&text))));
     }
-    Ok(truncate(text, max_bytes))
+    Ok(cut(text, max_bytes, total))
+}
+
+/// Returns a structured answer without secrets, and its whole length. Redacts no more of it than the result may have.
+fn structured(value: &Value, (max_bytes, secrets): (u64, &Secrets)) -> (String, usize) {
+    let text = value.to_string();
+    let total = text.len();
+    let mut left = usize::try_from(max_bytes).unwrap_or(usize::MAX).max(MAX_ERROR);
+    if total > left {
+        return (head_of(value, (&mut left, secrets)).to_string(), total);
+    }
+    let text = if secrets.are_in(value) { secrets.redact_texts(value).to_string() } else { text };
+    let total = text.len();
+    (text, total)
+}
+
+/// Returns the first `left` bytes of the texts in a value, without secrets.
+fn head_of(value: &Value, (left, secrets): (&mut usize, &Secrets)) -> Value {
+    let text = |text: &str, left: &mut usize| {
+        let redacted = secrets.redact_head(text, *left);
+        let kept = head(&redacted, *left);
+        // An empty text takes bytes too.
+        *left = left.saturating_sub(kept.len().saturating_add(1));
+        kept.to_owned()
+    };
+    match value {
+        Value::String(one) => text(one, left).into(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {
+            *left = left.saturating_sub(1);
+            value.clone()
+        }
+        Value::Array(items) => {
+            let mut kept = Vec::new();
+            for item in items {
+                if *left == 0 {
+                    break;
+                }
+                kept.push(head_of(item, (&mut *left, secrets)));
+            }
+            kept.into()
+        }
+        Value::Object(fields) => {
+            let mut kept = serde_json::Map::new();
+            for (key, item) in fields {
+                if *left == 0 {
+                    break;
+                }
+                let key = text(key, left);
+                kept.insert(key, head_of(item, (&mut *left, secrets)));
+            }
+            kept.into()
+        }
+    }
 }
 
 /// Joins the parts of an answer, one per line.
@@ -70,11 +127,17 @@ pub(super) fn join_parts(parts: impl Iterator<Item = String>) -> String {
 
 /// Truncates a text to `max_bytes`, including a last line that reports the truncation.
 pub(super) fn truncate(text: String, max_bytes: u64) -> ToolOutput {
+    let total = text.len();
+    cut(text, max_bytes, total)
+}
+
+/// Truncates the start of a text that has `total` bytes.
+fn cut(text: String, max_bytes: u64, total: usize) -> ToolOutput {
     let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-    if text.len() <= most {
+    if text.len() <= most && total <= most {
         return ToolOutput::text(text);
     }
-    let total = len(text.len());
+    let total = len(total);
     let kept = head(&text, usize::try_from(max_bytes.saturating_sub(FOOTER)).unwrap_or(usize::MAX));
     let content = format!("{kept}\n[truncated: {} of {total} bytes; ask the tool for less]", kept.len());
     ToolOutput { content: head(&content, most).into(), truncated_from: Some(total) }
@@ -113,9 +176,16 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Returns the text of a part. Redacts names before their line breaks are replaced.
+/// Returns a name of a server, redacted before its line breaks are replaced.
+fn shown(text: &str, secrets: &Secrets) -> String {
+    let redacted = secrets.redact_head(text, MAX_SHOWN);
+    let mark = if text.len() > MAX_SHOWN { "…" } else { "" };
+    format!("{}{mark}", name(head(&redacted, MAX_SHOWN)))
+}
+
+/// Returns the text of a part.
 pub(super) fn block(block: &ContentBlock, secrets: &Secrets) -> String {
-    let shown = |text: &str| name(&secrets.redact(text)).into_owned();
+    let shown = |text: &str| shown(text, secrets);
     match block {
         ContentBlock::Text(text) => text.text.clone(),
         ContentBlock::Image(image) => omitted_note("an image", &shown(&image.mime_type), image.data.len()),
@@ -127,7 +197,7 @@ pub(super) fn block(block: &ContentBlock, secrets: &Secrets) -> String {
 }
 
 pub(super) fn resource(contents: &ResourceContents, secrets: &Secrets) -> String {
-    let shown = |text: &str| name(&secrets.redact(text)).into_owned();
+    let shown = |text: &str| shown(text, secrets);
     match contents {
         ResourceContents::TextResourceContents { uri, text, .. } => format!("[resource {}]\n{text}", shown(uri)),
         ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
@@ -202,6 +272,30 @@ mod tests {
         let output = truncate("ü".repeat(5_000_000), 1_000);
         assert_eq!(output.truncated_from, Some(10_000_000));
         assert!(output.content.len() <= 1_000 && output.content.ends_with("of 10000000 bytes; ask the tool for less]"));
+    }
+
+    /// A text of 16 MiB would be redacted in a second. The controls: a short one, and one that is short without its secrets.
+    #[test]
+    fn long_structured_content_is_cut_before_it_is_redacted() {
+        let keys = Secrets::of([("KEY", "sk-0123456789"), ("LONG", "ab-0123456789-0123456789")]);
+        let result = |text: String, most| {
+            let value = serde_json::json!({"structuredContent": {"a": ["sk-01\n23456789", text], "c": 1}});
+            of("s", &text_result(value), (most, &keys))
+        };
+        let whole = ToolOutput::text(r#"{"a":["[KEY redacted]","bbb"],"c":1}"#);
+        assert_eq!(result("b".repeat(3), 200), Ok(whole));
+        let shorter = result("ab-0123456789-0123456789".repeat(150), 3_000).unwrap();
+        assert_eq!((shorter.truncated_from, shorter.content.len()), (None, 150 * "[LONG redacted]".len() + 33));
+        let kept = format!(r#"{{"a":["[KEY redacted]","{}"#, "b".repeat(56));
+        let content = format!("{kept}\n[truncated: 80 of 5000034 bytes; ask the tool for less]");
+        let cut = ToolOutput { content: content.into(), truncated_from: Some(5_000_034) };
+        assert_eq!(result("b".repeat(5_000_000), 200), Ok(cut));
+        // No part of a secret that is cut shows.
+        for length in 3_900..4_100 {
+            let text = format!("{}{}", "b".repeat(length), "sk-0123456789".repeat(5_000));
+            let shown = shown(&text, &keys);
+            assert!(!shown.contains("sk-") && shown.ends_with('…') && shown.len() <= MAX_SHOWN + 3, "{shown}");
+        }
     }
 
     #[test]
