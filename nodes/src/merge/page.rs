@@ -1,5 +1,6 @@
 //! Merges the lists of the page. A list names the shards that do not answer, instead of waiting for them.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::http::{Method, Uri, header};
@@ -12,9 +13,12 @@ use subtend_host::{PageList, PartUpdate, ShardedPage};
 use subtend_journal::postgres::nodes::Members;
 use tokio::time::{Instant, sleep};
 
-use super::parts::{PartReader, PartsBudget, ShardBytes, TooLarge};
+use super::parts::{AllParts, PartReader, ShardBytes, TooLarge, WholePart};
 use super::{CONCURRENT_SHARDS, add_missing, unless_missing};
 use crate::gateway::{BufferedRequest, Gateway, SharedView, no_owner};
+
+/// The parts of all views of this process.
+static PARTS: LazyLock<AllParts> = LazyLock::new(AllParts::default);
 
 /// Answers a request for a view of all shards, or of `only` one.
 pub(crate) async fn answer(
@@ -31,19 +35,22 @@ pub(crate) async fn answer(
             // A sender with many requests must not take the memory and the threads of the node.
             let extensions = request.parts.extensions.clone();
             let asked = async {
-                for (shard, part) in ask_each(gateway, &page.shards(), &request).await {
-                    page.set(&shard, part.as_deref());
+                let parts = ask_each(gateway, &page.shards(), &request).await;
+                for (shard, part) in &parts {
+                    page.set(shard, part.as_deref());
                 }
+                parts
             };
-            gateway.node().reads().read_for(&extensions, asked).await?;
+            let parts = gateway.node().reads().read_for(&extensions, asked).await?;
             let mut response = page.page();
+            drop(parts);
             add_missing(&mut response, &page.missing());
             Ok(response)
         }
         SharedView::Live(list) => {
             let page = page(list)?;
             request.parts.uri = uri(&page.live_path())?;
-            let budget = PartsBudget::of(page.shards().len());
+            let budget = PARTS.view(page.shards().len());
             let parts = page.shards().into_iter().map(|shard| parts_of(gateway, shard, &request, budget.shard()));
             let parts = stream::select_all(parts).take_until(wait_until_outdated(gateway));
             Ok(page.follow(parts))
@@ -51,7 +58,7 @@ pub(crate) async fn answer(
         SharedView::Asks => {
             let shards = only.map_or_else(|| gateway.shards(), |only| vec![only]);
             let parts = ask_each(gateway, &shards, &request).await;
-            let count = |part: Option<Vec<u8>>| String::from_utf8(part?).ok()?.parse::<usize>().ok();
+            let count = |part: Option<WholePart>| std::str::from_utf8(&part?).ok()?.parse::<usize>().ok();
             let all: usize = parts.into_iter().filter_map(|(_, part)| count(part)).sum();
             Ok(Html(if all == 0 { String::new() } else { all.to_string() }).into_response())
         }
@@ -63,9 +70,9 @@ fn uri(path: &str) -> Result<Uri, Problem> {
 }
 
 /// Returns the answer of each shard; `None` if it does not answer now.
-async fn ask_each(gateway: &Gateway, shards: &[String], request: &BufferedRequest) -> Vec<PartUpdate> {
+async fn ask_each(gateway: &Gateway, shards: &[String], request: &BufferedRequest) -> Vec<(String, Option<WholePart>)> {
     let until = Instant::now() + gateway.node().times().heartbeat * 2;
-    let (mut parts, budget) = (Vec::new(), PartsBudget::of(shards.len()));
+    let (mut parts, budget) = (Vec::new(), PARTS.view(shards.len()));
     for some in shards.chunks(CONCURRENT_SHARDS) {
         let part = |shard| part(gateway, shard, request, budget.shard());
         let asked = some.iter().map(|shard| unless_missing(gateway, shard, Some(until), part(shard)));
@@ -79,15 +86,12 @@ async fn part(
     gateway: &Gateway,
     shard: &str,
     request: &BufferedRequest,
-    mut bytes: ShardBytes,
-) -> Result<Vec<u8>, Problem> {
+    bytes: ShardBytes,
+) -> Result<WholePart, Problem> {
     let answer = success(shard, gateway.ask(shard, request).await?)?;
-    match PartReader::new(answer.into_body()).whole(&mut bytes).await {
+    match PartReader::new(answer.into_body()).whole(bytes).await {
         Ok(Some(part)) => Ok(part),
-        Ok(None) | Err(TooLarge) => {
-            bytes.cancel();
-            Err(no_owner(shard))
-        }
+        Ok(None) | Err(TooLarge) => Err(no_owner(shard)),
     }
 }
 
@@ -211,7 +215,7 @@ mod tests {
             let body = Body::from_stream(stream::iter(pieces.iter().copied().map(Ok::<_, Infallible>)));
             async move { Ok(PartReader::new(body)) }.boxed()
         };
-        let mut parts = reopened("a".to_owned(), open, Duration::from_secs(1), PartsBudget::of(1).shard());
+        let mut parts = reopened("a".to_owned(), open, Duration::from_secs(1), AllParts::default().view(1).shard());
         assert_eq!(parts.next().await, Some(("a".to_owned(), Some(b"1".to_vec()))));
         assert_eq!((opened.load(Ordering::Relaxed), start.elapsed().as_secs()), (101, 100));
     }
@@ -224,7 +228,7 @@ mod tests {
             let pieces = stream::iter([b"data: 1\n\n".to_vec()]).chain(endless).map(Ok::<_, Infallible>);
             async move { Ok(PartReader::new(Body::from_stream(pieces))) }.boxed()
         };
-        let parts = reopened("a".to_owned(), open, Duration::from_secs(1), PartsBudget::of(1).shard());
+        let parts = reopened("a".to_owned(), open, Duration::from_secs(1), AllParts::default().view(1).shard());
         let parts: Vec<_> = parts.map(|(_, part)| part).take(4).collect().await;
         assert_eq!(parts, [Some(b"1".to_vec()), None, Some(b"1".to_vec()), None]);
     }
