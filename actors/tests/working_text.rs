@@ -80,6 +80,33 @@ async fn taken_inputs_count_while_their_runs_work() {
     runtime.shutdown(Duration::ZERO).await;
 }
 
+/// A session that waits for its child has left memory, and its text returns with the child's end. The control: an ended one makes room.
+#[tokio::test(start_paused = true)]
+async fn inputs_of_waiting_sessions_count_outside_of_memory() {
+    let answer = |request: Request| async move {
+        match prompt(&request).split('.').next() {
+            Some("parent") if answers(&request) == 0 => Ok(calls([task("child", false)])),
+            Some("child") => {
+                seconds(50).await;
+                Ok(text("late"))
+            }
+            _ => Ok(text("done")),
+        }
+    };
+    let options = Options { working_text: 1 << 20, idle: Duration::from_secs(2), seed: Some(7), ..Options::default() };
+    let runtime = builder(&journal()).options(options).model(model(answer)).start().await.expect("a runtime");
+    let (session, receipt) = sent(&runtime, &format!("parent.{}", "x".repeat(300 * KIB))).await;
+    seconds(10).await;
+    assert_eq!(runtime.loaded_sessions(), 1, "expected only the working child in memory");
+    let other = open(&runtime);
+    let refused = other.send("x".repeat(300 * KIB)).await.map(drop);
+    assert_eq!(refused, Err(SendError::Busy { what: SHARE, limit: 512 << 10 }));
+    let ended = session.run_ended(receipt.run).await.expect("ended");
+    assert_eq!(ended.text.as_deref(), Some("done"));
+    other.send("x".repeat(300 * KIB)).await.expect("accepted");
+    shut(runtime).await;
+}
+
 /// The queue has more than the bound of the next process.
 #[tokio::test(start_paused = true)]
 async fn accepted_inputs_are_taken_after_a_restart_above_the_bound() {

@@ -13,7 +13,7 @@ use subtend_supervision::{SlotPools, StormDetected, StormLimit, Supervisors, Tim
 use crate::approvals::open_asks::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::cell::resident::ResidentText;
-use crate::cell::working::WorkingText;
+use crate::cell::working::WorkingShares;
 use crate::delivery::cancel_causes::Continued;
 use crate::delivery::commands::handling;
 use crate::delivery::directory::{Directory, NextAction};
@@ -64,7 +64,7 @@ pub(crate) struct Cells {
     pub(super) supervisors: Supervisors,
     pub(super) readings: AtomicU64,
     pub(super) resident: Arc<ResidentText>,
-    pub(super) working: Arc<WorkingText>,
+    pub(super) working: WorkingShares,
 }
 
 impl Cells {
@@ -99,7 +99,7 @@ impl Cells {
                 supervisors,
                 readings: AtomicU64::new(0),
                 resident: Arc::default(),
-                working: Arc::default(),
+                working: WorkingShares::default(),
             }
         })
     }

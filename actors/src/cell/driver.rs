@@ -64,7 +64,6 @@ pub(crate) enum Halted {
 /// Work that an activation has taken from the inbox, but not decided yet.
 #[derive(Default)]
 pub(crate) struct Todo {
-    /// Boxed, since most activations create a session and have none.
     pub(crate) first: Option<Box<First>>,
     pub(crate) items: VecDeque<InboxItem>,
     pub(crate) next: VecDeque<Command>,
@@ -89,7 +88,7 @@ pub(crate) struct Pending {
     pub(crate) stops: bool,
 }
 
-/// Commands and owed ends that an activation handles before its inbox.
+/// Commands and owed ends that an activation handles before its inbox. A new session gets no such commands.
 pub(crate) struct First {
     /// True if the run was in flight when the host died.
     pub(crate) lost: bool,
@@ -143,7 +142,7 @@ impl Driver {
         let armed = capped.map(|run| Deadline::WallCap(run.no)).into_iter().collect();
         Self {
             resident: ResidentShare::new(Arc::clone(&cells.resident)),
-            working: WorkingShare::new(Arc::clone(&cells.working)),
+            working: cells.working.take(state.id),
             cells,
             state,
             inbox,
@@ -250,7 +249,8 @@ impl Driver {
     /// Leaves the directory, and returns false if an item arrived meanwhile.
     fn unload(&mut self) -> bool {
         let session = self.session();
-        if !self.cells.directory.unload(session, &self.inbox) {
+        let leaves = || self.cells.directory.unload(session, &self.inbox);
+        if !self.cells.working.keep_if(session, &mut self.working, leaves) {
             return false;
         }
         self.disarm_idle();

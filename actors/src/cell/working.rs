@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use subtend_session::ids::SessionId;
+
 use crate::delivery::sender::SenderKey;
 
 /// Bytes of each session that do not count: a short conversation is never refused, and takes no lock.
@@ -10,7 +12,7 @@ const FREE: u64 = 16 << 10;
 
 /// The counted bytes of a runtime, by sender.
 #[derive(Default)]
-pub(crate) struct WorkingText(Mutex<HashMap<SenderKey, u64>>);
+struct WorkingText(Mutex<HashMap<SenderKey, u64>>);
 
 impl WorkingText {
     fn lock(&self) -> MutexGuard<'_, HashMap<SenderKey, u64>> {
@@ -26,7 +28,7 @@ pub(crate) struct WorkingShare {
 }
 
 impl WorkingShare {
-    pub(crate) fn new(sum: Arc<WorkingText>) -> Self {
+    fn new(sum: Arc<WorkingText>) -> Self {
         Self { sum, sender: SenderKey::UNKNOWN, bytes: 0 }
     }
 
@@ -88,6 +90,40 @@ impl WorkingShare {
 impl Drop for WorkingShare {
     fn drop(&mut self) {
         self.set(0);
+    }
+}
+
+/// The shares of all sessions.
+#[derive(Default)]
+pub(crate) struct WorkingShares {
+    sum: Arc<WorkingText>,
+    /// The shares of sessions that left memory while they wait, as for an approval. What they wait for may come for many of them at the same
+    /// time, and then their text is in memory again.
+    waiting: Mutex<HashMap<SessionId, WorkingShare>>,
+}
+
+impl WorkingShares {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<SessionId, WorkingShare>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the share of a session that is in memory now: its last one if it waited, or an empty one.
+    pub(super) fn take(&self, session: SessionId) -> WorkingShare {
+        self.waiting().remove(&session).unwrap_or_else(|| WorkingShare::new(Arc::clone(&self.sum)))
+    }
+
+    /// Keeps the share of a session if it leaves memory. Keeps it first, because the session may return at once.
+    pub(super) fn keep_if(&self, session: SessionId, share: &mut WorkingShare, leaves: impl FnOnce() -> bool) -> bool {
+        if share.bytes == 0 {
+            return leaves();
+        }
+        let empty = WorkingShare::new(Arc::clone(&self.sum));
+        self.waiting().insert(session, std::mem::replace(share, empty));
+        let has_left = leaves();
+        if !has_left {
+            *share = self.take(session);
+        }
+        has_left
     }
 }
 

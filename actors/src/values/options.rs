@@ -18,8 +18,8 @@ pub struct Options {
     /// once rather than after [`Options::idle`]. A session stays one millisecond longer for each 64 KiB of its text,
     /// which must be read again when it returns. Working sessions stay, so the sum can exceed the limit.
     pub resident_text: u64,
-    /// Maximum number of bytes of text in all sessions that work for inputs of people and of the embedder, without 16 KiB
-    /// of each. A sender may use half of what other senders leave free. Above it, an input is refused
+    /// Maximum number of bytes of text in all sessions that work for inputs of people and of the embedder, or wait for an
+    /// approval or a child meanwhile, without 16 KiB of each. A sender may use half of what other senders leave free. Above it, an input is refused
     /// ([`SendError::Busy`](crate::SendError::Busy)), except to a session with less text. What runs record and recover
     /// is not refused, so the sum can exceed the limit.
     pub working_text: u64,
@@ -59,7 +59,7 @@ impl Default for Options {
             queued_states: 1_024,
             idle: Duration::from_secs(30),
             resident_text: 64 << 20,
-            working_text: 512 << 20,
+            working_text: 256 << 20,
             environments: 96 << 20,
             events: 8192,
             restarts: Intensity::default(),
