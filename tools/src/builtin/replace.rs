@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use cap_std::fs::Dir;
+use cap_std::fs::{Dir, Metadata};
 use subtend_session::ids::Text;
 
 use super::file_tool::Job;
@@ -19,9 +19,12 @@ const COPIES: usize = 5;
 /// Maximum bytes of a file that a call reads before it replaces it.
 const MAX_READ: u64 = 16 << 20;
 
-/// Returns the bytes of the file at `real` that a call reads before it replaces it.
+/// Returns the bytes of the file at `real` that a call reads before it replaces it. Searches other names of the file now: a call that has its
+/// memory and waits for a search would keep others waiting. The call itself reports an error.
 pub(super) fn present_bytes(job: &Job, real: &str) -> usize {
-    let present = open::metadata(job, Path::new(real)).map_or(0, |found| found.len().min(MAX_READ));
+    let Some(found) = open::metadata(job, Path::new(real)).ok().filter(Metadata::is_file) else { return 0 };
+    drop(open::regular(job, Path::new(real)));
+    let present = found.len().min(MAX_READ);
     usize::try_from(present).unwrap_or(usize::MAX)
 }
 
