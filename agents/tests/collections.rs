@@ -1,6 +1,6 @@
 //! Public collections of agent files: every file is loaded, or refused with a reason.
 //!
-//! `.ci/tools collections` fetches the packages. The test builds only with `--features collection-tests`.
+//! `.ci/tools collections` fetches the packages. The test runs only if it is named.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
