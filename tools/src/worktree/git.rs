@@ -55,7 +55,7 @@ const CONFIG_OVERRIDES: [(&str, &str); 13] = [
     // Worktrees of many sessions change the references of one repository at the same time.
     ("core.packedRefsTimeout", "30000"),
     // Larger files are written and added in pieces, and compared as binary ones.
-    ("core.bigFileThreshold", "32m"),
+    ("core.bigFileThreshold", "64m"),
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
     ("core.untrackedCache", "false"),
