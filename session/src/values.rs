@@ -115,12 +115,15 @@ pub fn nesting(json: &[u8]) -> usize {
 
 /// Returns the bytes that a text takes in JSON: a control character takes six times as much as in memory.
 pub fn json_bytes(text: &str) -> u64 {
-    let bytes = text.bytes().map(|byte| match byte {
-        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2_u64,
-        ..=0x1f => 6,
-        _ => 1,
-    });
-    bytes.sum()
+    // 32 numbers of at most 5 fit in a byte. Without a branch or a wider sum, the compiler counts many bytes at a time.
+    let more = |byte: &u8| -> u8 {
+        let is_short = matches!(byte, b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c);
+        let is_long = *byte <= 0x1f && !is_short;
+        u8::from(is_short) | (u8::from(is_long) << 2) | u8::from(is_long)
+    };
+    let escapes = text.as_bytes().chunks(32);
+    let escapes = escapes.map(|few| u64::from(few.iter().map(more).fold(0, u8::wrapping_add)));
+    escapes.fold(text.len() as u64, u64::saturating_add)
 }
 
 /// Returns whether a JSON text has too many values to be read into a tree.
@@ -167,6 +170,17 @@ mod tests {
 
     fn count(json: &str) -> usize {
         ValueCount::default().add(json.as_bytes())
+    }
+
+    /// The control: texts of different lengths.
+    #[test]
+    fn bytes_in_json_are_those_that_are_written() {
+        let ascii: String = (0..128_u8).map(char::from).collect();
+        for text in ["", "a", "\u{1}", &"\u{1f}".repeat(65), &ascii, &ascii.repeat(3), "日本語\n\"é\"\u{7f}\u{2028}"]
+        {
+            let written = serde_json::to_string(text).unwrap();
+            assert_eq!(json_bytes(text), written.len() as u64 - 2, "{written}");
+        }
     }
 
     /// The control: half of the values.
