@@ -15,7 +15,6 @@ use subtend_journal::Journal;
 use subtend_journal::owner_only::create_dir_all;
 use subtend_session::index::Inflight;
 use subtend_session::state::Phase;
-use tokio::net::TcpListener;
 
 use super::client::SOCKET;
 use super::data::{StoreLocation, quote_path};
@@ -27,12 +26,14 @@ use crate::cli::json;
 use log::LogFormat;
 use node_args::NodeArgs;
 use settings::HomeSettings;
+use tcp_sockets::TcpSockets;
 
 mod log;
 #[cfg(feature = "postgres")]
 mod node;
 mod node_args;
 mod settings;
+mod tcp_sockets;
 
 /// Time that running calls have to finish at a shutdown.
 const GRACE: Duration = Duration::from_secs(5);
@@ -136,10 +137,10 @@ fn as_node(_: &Args, name: &str) -> Result<Code, Fail> {
 
 async fn run_host(args: &Args, runtime: Runtime, hosting: HostContext<'_>) -> Result<Code, Fail> {
     let prepared = match directory(&hosting.place) {
-        Ok(dir) => bind(args.listen).await.map(|listener| (dir, listener)),
+        Ok(dir) => TcpSockets::bind(args.listen).await.map(|sockets| (dir, sockets)),
         Err(why) => Err(why),
     };
-    let (dir, listener) = match prepared {
+    let (dir, sockets) = match prepared {
         Ok(prepared) => prepared,
         Err(why) => {
             work::setup::shut_down(runtime, GRACE).await;
@@ -162,9 +163,12 @@ async fn run_host(args: &Args, runtime: Runtime, hosting: HostContext<'_>) -> Re
     let mut servers = tokio::task::JoinSet::new();
     let mut guard = None;
     let tokens = TokenFile::at(args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS)));
-    if let Some((listener, address)) = listener {
+    if let Some(sockets) = sockets {
+        let address = sockets.address;
         let guards = Guard::new(address, args.allow_host.iter().cloned(), tokens.clone());
-        servers.spawn(listen::tcp(listener, guards.protect(host.router()), Bounds::default(), ends.clone()));
+        for listener in sockets.listeners {
+            servers.spawn(listen::tcp(listener, guards.protect(host.router()), Bounds::default(), ends.clone()));
+        }
         guard = Some((address, guards));
     }
     #[cfg(unix)]
@@ -209,17 +213,6 @@ async fn run_host(args: &Args, runtime: Runtime, hosting: HostContext<'_>) -> Re
         drop(std::fs::remove_file(path));
     }
     done
-}
-
-async fn bind(at: Listen) -> Result<Option<(TcpListener, SocketAddr)>, Fail> {
-    let Listen::At(address) = at else { return Ok(None) };
-    let listener = TcpListener::bind(address).await.and_then(|listener| {
-        let address = listener.local_addr()?;
-        Ok((listener, address))
-    });
-    listener.map(Some).map_err(|error| {
-        Fail::Other(format!("cannot listen on {address}: {error}. Choose another with --listen ADDRESS"))
-    })
 }
 
 /// Waits until two checks in a row find no run in flight and no client that follows events. After a single check, a

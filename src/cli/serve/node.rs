@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +23,6 @@ use subtend_session::ids::Lsn;
 use subtend_session::place::OnRestart;
 use subtend_supervision::Lease;
 use subtend_tools::memory_threads::spawn_for;
-use tokio::net::TcpListener;
 
 use super::super::client::SOCKET;
 use super::super::data::NodeShard;
@@ -32,7 +30,8 @@ use super::super::fail::{Code, Fail};
 use super::super::work::slash::HostedCommands;
 use super::super::work::{HostParts, Screen, StopSignal, WorkArgs, async_runtime};
 use super::settings::HomeSettings;
-use super::{Args, TOKENS, announce, bind, create_private, early_end_error};
+use super::tcp_sockets::TcpSockets;
+use super::{Args, TOKENS, announce, create_private, early_end_error};
 
 /// Opens shards with the options of the command.
 struct CommandShards {
@@ -77,18 +76,18 @@ pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
     let async_runtime = async_runtime()?;
     let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
-        let Some((listener, address)) = bind(args.listen).await? else {
+        let Some(sockets) = TcpSockets::bind(args.listen).await? else {
             return Err(Fail::Usage(
                 "`--listen none` is not possible with `--node`: other nodes need an address; name one".to_owned(),
             ));
         };
-        let options = args.nodes.options(name, address, slots)?;
+        let options = args.nodes.options(name, sockets.address, slots)?;
         let joining = Node::join(&target, options, Arc::new(shards));
         let node = tokio::select! {
             joined = joining => joined.map_err(|error| Fail::Store(error.to_string()))?,
             () = stop.requested() => return Ok(Code::Cancelled),
         };
-        run_node(args, node, (listener, address), &host_dir, &mut screen, &mut stop).await
+        run_node(args, node, sockets, &host_dir, &mut screen, &mut stop).await
     });
     async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
@@ -97,17 +96,19 @@ pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
 async fn run_node(
     args: &Args,
     node: Node,
-    (listener, address): (TcpListener, SocketAddr),
+    sockets: TcpSockets,
     dir: &Path,
     screen: &mut Screen,
     stop: &mut StopSignal,
 ) -> Result<Code, Fail> {
-    let gateway = Gateway::new(node.clone());
+    let (gateway, address) = (Gateway::new(node.clone()), sockets.address);
     let tokens = TokenFile::at(args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS)));
     let guard = Guard::of_node(address, args.allow_host.iter().cloned(), tokens.clone(), Some(node.key().clone()));
     let ends = node.left().clone();
     let mut servers = tokio::task::JoinSet::new();
-    servers.spawn(listen::tcp(listener, guard.protect(gateway.router()), Bounds::default(), ends.clone()));
+    for listener in sockets.listeners {
+        servers.spawn(listen::tcp(listener, guard.protect(gateway.router()), Bounds::default(), ends.clone()));
+    }
     #[cfg(unix)]
     let socket = {
         let path = dir.join(SOCKET);
