@@ -1,5 +1,7 @@
 //! Children in worktrees of their own, which the user merges, keeps or discards.
 
+use std::time::Instant;
+
 use super::call::*;
 use super::terminal::TerminalSession;
 
@@ -404,6 +406,36 @@ fn x14_child_resumes_after_a_kill_in_its_worktree() {
     assert_eq!(content(&user, "first.txt"), None);
 }
 
+/// A killed run leaves its worktree, which the next start examines. The control: one with a change remains.
+#[test]
+fn x14_start_removes_worktrees_without_changes_of_lost_runs() {
+    let sleeps = json!({"calls": [{"tool": "shell", "args": {"command": "sleep 600"}}]});
+    for (before, is_left) in [(vec![], false), (vec![writes("a.txt", "child\n")], true)] {
+        let user = User::new();
+        repository(&user);
+        let steps = [&before[..], std::slice::from_ref(&sleeps)].concat();
+        let model = delegating_model(&user, &isolated(), &steps);
+        let args = ["run", "--json", "--model", &model, "go", "--allow", "fs.*", "--allow", "shell.run"];
+        let is_shell = |event: &Value| event["record"]["call_started"]["access"]["action"] == json!("shell.run");
+        let killed = user.start(&args);
+        let child = killed.until(is_shell)["session"].as_str().expect("an id").to_owned();
+        killed.signal("KILL");
+        assert_eq!(killed.done().code, None);
+        let dir = user.data().join("worktrees").join(&child);
+        assert!(dir.is_dir(), "the control: the killed run left no worktree");
+        // The second run stays until its own child waits, so that the start has its time.
+        let next = user.start(&args);
+        next.until(is_shell);
+        let until = Instant::now() + Duration::from_secs(30);
+        while !is_left && dir.exists() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(dir.exists(), is_left, "{before:?}");
+        next.signal("KILL");
+        assert_eq!(next.done().code, None);
+    }
+}
+
 /// SIGKILL at any moment of a run that creates worktrees. After the next start, each worktree is complete or can be
 /// discarded, and nothing else remains.
 #[test]
@@ -462,10 +494,9 @@ fn x14_merge_killed_at_any_moment_loses_nothing() {
     const FILES: usize = 40;
     let user = User::new();
     repository(&user);
-    let many: Vec<Value> = (0..FILES)
-        .map(|n| json!({"tool": "write", "args": {"path": format!("d{n}/f.txt"), "content": "x\n"}}))
-        .collect();
-    let model = delegating_model(&user, &isolated(), &[json!({ "calls": many }), json!({"text": "done"})]);
+    let command = format!("for n in $(seq 0 {}); do mkdir d$n && echo x > d$n/f.txt || exit 1; done", FILES - 1);
+    let many = json!({"calls": [{"tool": "shell", "args": {"command": command}}]});
+    let model = delegating_model(&user, &isolated(), &[many, json!({"text": "done"})]);
     let present = || (0..FILES).filter(|n| content(&user, &format!("d{n}/f.txt")).is_some()).count();
     let (mut killed, mut partial) = (0, 0);
     for wait_ms in [Some(0), Some(60), Some(150), Some(300), None, None, None, None] {

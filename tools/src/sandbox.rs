@@ -296,7 +296,7 @@ pub(crate) fn enter_within(
 ) -> Result<(), String> {
     // The first directory is the repository, usually inside a workspace too. Links in a workspace must not add grants.
     let repository = written.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
-    let mut places = Places::of_process(repository, workspaces);
+    let mut places = Places::of_program("git", repository, workspaces);
     // Git needs only two devices. A link to another one, such as `/dev/zero`, would make git read until its memory limit.
     places.devices.retain(|device| ["/dev/null", "/dev/urandom"].map(Path::new).contains(&&**device));
     domain::enter_within((written, read), program, &places)

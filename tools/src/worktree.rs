@@ -24,6 +24,7 @@ mod snapshot;
 mod staged;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod unlisted;
 mod walk;
 
@@ -196,6 +197,16 @@ pub enum WorktreeError {
 }
 
 /// Returns a function that converts an I/O error, for a worktree that cannot be `action` ("read", "merged").
+impl WorktreeError {
+    /// Returns whether a test simulates a crash, after which nothing else happens.
+    fn is_crash(&self) -> bool {
+        #[cfg(test)]
+        return matches!(self, Self::GitDied);
+        #[cfg(not(test))]
+        return false;
+    }
+}
+
 fn cannot(action: &'static str) -> impl Fn(io::Error) -> WorktreeError {
     move |source| WorktreeError::Io { action, source }
 }
@@ -298,19 +309,6 @@ impl Worktrees {
     /// Returns an error if there are changes after `tip`. The caller must hold the lock.
     fn check_unchanged(&self, entry: &WorktreeEntry, tip: &str) -> Result<(), WorktreeError> {
         if self.changes_of(entry)?.tip == tip { Ok(()) } else { Err(WorktreeError::Changed) }
-    }
-
-    fn remove(&self, mut entry: WorktreeEntry, stage: Stage) -> Result<(), WorktreeError> {
-        self.step("removing")?;
-        entry.stage = stage;
-        self.write(&entry)?;
-        self.finish_removal(&entry)
-    }
-
-    /// Removes a worktree without changes. Its branch remains if it existed before.
-    fn remove_unchanged(&self, entry: WorktreeEntry) -> Result<(), WorktreeError> {
-        let stage = if entry.continues { Stage::Keeping } else { Stage::Discarding };
-        self.remove(entry, stage)
     }
 
     /// Returns a ready worktree. Finishes an interrupted operation first.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
-use subtend_journal::{Journal, ReadError};
+use subtend_journal::{Journal, ReadError, Stored};
 use subtend_models::model::Answer;
 use subtend_session::authority::{Access, Authority};
 use subtend_session::call::ToolEffect;
 use subtend_session::command::CallObstacle;
-use subtend_session::ids::{RunNo, SessionId, Text};
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::message::ToolSpec;
+use subtend_session::outcome::Outcome;
 use subtend_session::place::Worktree;
 use subtend_session::record::Record;
 use subtend_tools::display::Display;
@@ -21,7 +22,9 @@ use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use subtend_tools::workspace::Workspace;
 use subtend_tools::worktree::{Removal, Stage, WorktreeEntry, WorktreeOrigin, Worktrees, note};
 use tokio::sync::OwnedMutexGuard;
+use tokio_util::sync::CancellationToken;
 
+use crate::values::paging;
 use crate::values::panic::truncate_message;
 
 #[derive(Clone)]
@@ -109,8 +112,7 @@ impl ToolDirectory {
         drop(self.finish_worktree(ids, journal, |_| true).await);
     }
 
-    /// Removes the own worktree of a session if it has no changes, and no run works in it that `is_other` accepts. Returns a note on the
-    /// changes; `None` without such a worktree.
+    /// Does the work of [`finish_worktree`] for the own worktree of a session; returns `None` without such a worktree.
     async fn finish_worktree(
         &self,
         (root, session): (SessionId, SessionId),
@@ -118,28 +120,72 @@ impl ToolDirectory {
         is_other: impl Fn(SessionId) -> bool + Send + 'static,
     ) -> Option<Text> {
         self.worktree.filter(|worktree| worktree.of == session)?;
-        let (worktrees, journal) = (self.worktrees.clone()?, journal.clone());
-        let finished = async move {
-            let turn = worktrees.turn(session).await;
-            spawn_with_memory(move || {
-                let _turn = turn;
-                // A run that begins later waits for its turn, and gets the worktree re-created.
-                let others =
-                    || running_in(&journal, root, session).map(|runs| runs.into_iter().any(|(id, _)| is_other(id)));
-                let finished = worktrees.finish_run(session, || others().unwrap_or(true));
-                if let Ok((_, Removal::Failed(error))) = &finished {
-                    tracing::warn!(%session, %error, "cannot remove a worktree without changes; `worktree list` retries");
-                }
-                note(session, &finished)
-            })
-            .await
-        };
-        Box::pin(finished).await.ok()
+        let worktrees = self.worktrees.clone()?;
+        Box::pin(finish_worktree(worktrees, journal.clone(), (root, session), is_other)).await
     }
 
     pub(crate) fn wrap_tool(self, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
         if self.worktree.is_some() { Arc::new(InWorktree { tool, directory: self }) } else { tool }
     }
+}
+
+/// Removes the worktree of a session if it has no changes, and no run works in it that `is_other` accepts. Returns a note on the changes.
+async fn finish_worktree(
+    worktrees: Arc<Worktrees>,
+    journal: Journal,
+    (root, session): (SessionId, SessionId),
+    is_other: impl Fn(SessionId) -> bool + Send + 'static,
+) -> Option<Text> {
+    let turn = worktrees.turn(session).await;
+    let finished = spawn_with_memory(move || {
+        let _turn = turn;
+        // A run that begins later waits for its turn, and gets the worktree re-created.
+        let others = || running_in(&journal, root, session).map(|runs| runs.into_iter().any(|(id, _)| is_other(id)));
+        let finished = worktrees.finish_run(session, || others().unwrap_or(true));
+        if let Ok((_, Removal::Failed(error))) = &finished {
+            tracing::warn!(%session, %error, "cannot remove a worktree without changes; `worktree list` retries");
+        }
+        note(session, &finished)
+    });
+    finished.await.ok()
+}
+
+/// Removes what earlier processes left: worktrees of deleted sessions, those whose removal was interrupted, and those without changes whose
+/// run gave no last answer. Other ends have examined theirs. In the background, because hostile repositories take any time; a shutdown leaves
+/// the rest.
+pub(crate) async fn remove_left_worktrees(
+    worktrees: Option<Arc<Worktrees>>,
+    journal: Journal,
+    halt: CancellationToken,
+) {
+    let Some(worktrees) = worktrees else { return };
+    let removed = async {
+        remove_deleted_worktrees(Some(Arc::clone(&worktrees)), &journal).await;
+        remove_unchanged_worktrees(worktrees, journal).await;
+    };
+    halt.run_until_cancelled(removed).await;
+}
+
+async fn remove_unchanged_worktrees(worktrees: Arc<Worktrees>, journal: Journal) {
+    let ready = worktrees.list().unwrap_or_default().entries.into_iter().filter(|entry| entry.stage == Stage::Ready);
+    for session in ready.map(|entry| entry.session) {
+        let root = || Some(journal.head(session).ok()??.root);
+        let Some(root) = root().filter(|_| has_no_answer(&journal, session)) else { continue };
+        drop(finish_worktree(Arc::clone(&worktrees), journal.clone(), (root, session), |_| true).await);
+    }
+}
+
+/// Returns whether the last run of a session ended without an answer. A session that cannot be read keeps its worktree.
+fn has_no_answer(journal: &Journal, session: SessionId) -> bool {
+    let mut last = None;
+    let ends = |stored: &Stored| {
+        if let Record::RunEnded(ended) = &stored.record {
+            last = Some(ended.outcome.clone());
+        }
+        None::<()>
+    };
+    let read = paging::walk(&journal.without_bodies(), session, &mut Seq(1), ends);
+    read.is_ok() && last.is_some_and(|outcome| outcome != Outcome::Completed)
 }
 
 /// Returns the runs in flight that work in the worktree of session `of`, in the tree of `root`.
@@ -178,11 +224,12 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
     drop(removed.await);
 }
 
-/// Removes worktrees of deleted sessions that remained from an earlier process, and those whose removal with their branch was interrupted.
-pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, journal: &Journal) {
+/// Removes worktrees of deleted sessions that remained from an earlier process, and those whose removal was interrupted.
+async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, journal: &Journal) {
     let is_deleted = |id: &SessionId| journal.head(*id).ok().flatten().is_some_and(|head| head.deleted);
     let list = worktrees.as_ref().and_then(|worktrees| worktrees.list().ok()).unwrap_or_default();
-    let goes = |entry: &WorktreeEntry| entry.stage == Stage::Discarding || is_deleted(&entry.session);
+    let goes =
+        |entry: &WorktreeEntry| matches!(entry.stage, Stage::Discarding | Stage::Keeping) || is_deleted(&entry.session);
     let left = list.entries.into_iter().filter(goes).map(|entry| entry.session).collect();
     remove_worktrees(worktrees.clone(), left).await;
     let Some(worktrees) = worktrees else { return };

@@ -261,7 +261,8 @@ impl Driver {
             let Some(_permit) = halt.run_until_cancelled(FINISHING.acquire()).await else { return };
             // Until its end is durable, the run counts as one that works in the worktree.
             if log.journal.wait(lsn).await.is_ok() {
-                place.remove_unchanged(ids, &log.journal).await;
+                // Git may take minutes in a hostile repository. It ends with the process.
+                halt.run_until_cancelled(place.remove_unchanged(ids, &log.journal)).await;
             }
         });
     }

@@ -22,7 +22,7 @@ use crate::approvals::Approver;
 use crate::approvals::open_asks::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::prices::Prices;
-use crate::calls::tool_directory::remove_deleted_worktrees;
+use crate::calls::tool_directory::remove_left_worktrees;
 use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
@@ -383,12 +383,13 @@ impl Builder {
                 runtime.complete_deletions().await?;
             }
             restores::erase_deleted(saved, runtime.journal()).await;
-            remove_deleted_worktrees(components.environments.home().worktrees.clone(), runtime.journal()).await;
             Ok::<_, BootError>(report)
         };
         match booted.await {
             Ok(report) => {
                 runtime.swept(report);
+                let (worktrees, life) = (components.environments.home().worktrees.clone(), &components.life);
+                life.tasks.spawn(remove_left_worktrees(worktrees, runtime.journal().clone(), life.halt.clone()));
                 Ok((runtime, met))
             }
             Err(error) => {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::outside::{Writable, resolve};
-use super::toolchains::TOOLCHAINS;
+use super::toolchains::{TOOLCHAINS, Toolchain};
 use super::versions::is_program;
 
 pub(super) const SYSTEM: [&str; 10] =
@@ -67,12 +67,19 @@ pub struct Places {
 impl Places {
     /// Finds the locations for `workspace`. Of `others`, follows links only in one with the home directory.
     pub(super) fn of_process(workspace: &Path, others: &[PathBuf]) -> Self {
-        let home = std::env::home_dir();
-        let real_home = home.as_deref().map(real);
-        let is_apart = |other: &PathBuf| !real_home.as_ref().is_some_and(|home| home.starts_with(other));
-        let others = others.iter().map(|other| real(other)).filter(is_apart).collect();
-        let writable = Writable { workspace: real(workspace), others };
-        Self::from_environment(&writable, home, &|name| std::env::var_os(name))
+        let variable = |name: &str| std::env::var_os(name);
+        Self::from_environment(&writable(workspace, others), std::env::home_dir(), &variable, &TOOLCHAINS)
+    }
+
+    /// Finds the locations of a program that starts none outside of its own directory on `PATH`, as [`Places::of_process`] does. Links to
+    /// the programs of all directories take some thousand system calls to follow.
+    pub(super) fn of_program(program: &str, workspace: &Path, others: &[PathBuf]) -> Self {
+        let path = path_outside(others);
+        let dir = std::env::split_paths(&path).find(|dir| is_program(&dir.join(program)));
+        // All of the directories of the system are readable anyway.
+        let dir = dir.filter(|dir| !SYSTEM.iter().any(|system| real(dir).starts_with(system)));
+        let variable = |name: &str| dir.clone().filter(|_| name == "PATH").map(PathBuf::into_os_string);
+        Self::from_environment(&writable(workspace, others), std::env::home_dir(), &variable, &[])
     }
 
     /// Omits locations in the workspace, or behind a link that a session can create: it could open any file.
@@ -80,6 +87,7 @@ impl Places {
         writable: &Writable,
         home: Option<PathBuf>,
         variable: &dyn Fn(&str) -> Option<OsString>,
+        toolchains: &[Toolchain],
     ) -> Self {
         let existing =
             |paths: &[&str]| paths.iter().map(PathBuf::from).filter(|path| path.exists()).collect::<Vec<_>>();
@@ -106,7 +114,7 @@ impl Places {
         let mut covered: HashSet<PathBuf> =
             places.readable.iter().filter_map(|path| path.canonicalize().ok()).collect();
         let mut left_out = Vec::new();
-        for toolchain in &TOOLCHAINS {
+        for toolchain in toolchains {
             let configured = variable(toolchain.variable).map(PathBuf::from);
             let is_default = configured.is_none();
             let root = configured.or_else(|| (!toolchain.default.is_empty()).then(|| home.join(toolchain.default)));
@@ -139,6 +147,14 @@ impl Places {
         }
         places
     }
+}
+
+/// Returns where links are not followed for `workspace`.
+fn writable(workspace: &Path, others: &[PathBuf]) -> Writable {
+    let home = std::env::home_dir().as_deref().map(real);
+    let is_apart = |other: &PathBuf| !home.as_ref().is_some_and(|home| home.starts_with(other));
+    let others = others.iter().map(|other| real(other)).filter(is_apart).collect();
+    Writable { workspace: real(workspace), others }
 }
 
 fn is_within(place: &Path, granted: &HashSet<PathBuf>) -> bool {
@@ -222,11 +238,12 @@ mod tests {
         let path = std::env::join_paths(path).unwrap();
         let writable = Writable { workspace: home.join("work"), ..Writable::default() };
         let homebrew = home.join("homebrew");
-        Places::from_environment(&writable, Some(home.into()), &|name| match name {
+        let variable = |name: &str| match name {
             "PATH" => Some(path.clone()),
             "HOMEBREW_PREFIX" => Some(homebrew.clone().into()),
             _ => None,
-        })
+        };
+        Places::from_environment(&writable, Some(home.into()), &variable, &TOOLCHAINS)
     }
 
     fn write(home: &Path, file: &str, text: &str) {
@@ -252,6 +269,18 @@ mod tests {
         assert_eq!(places.left_out, []);
         let variables = [("RUSTUP_HOME", home.join(".rustup")), ("CARGO_HOME", home.join(".cargo"))];
         assert_eq!(places.variables, variables);
+    }
+
+    /// A program of the system needs no other directory. The controls: one elsewhere, and a missing one.
+    #[test]
+    fn program_reaches_its_own_directory_only() {
+        let of = |program: &str| Places::of_program(program, Path::new("/nowhere"), &[]);
+        let system = of("sh");
+        let beyond =
+            |place: &&PathBuf| **place != Path::new(PROC) && !SYSTEM.iter().any(|system| place.starts_with(system));
+        assert!(!system.readable.is_empty(), "{system:?}");
+        assert_eq!((system.readable.iter().find(beyond), &system.listed, &system.variables), (None, &vec![], &vec![]));
+        assert_eq!(of("no-such-program"), system);
     }
 
     /// Settings of cargo and npm with a token, or with a password in an address. The control: settings without them.

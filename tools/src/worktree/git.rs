@@ -13,10 +13,11 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use super::room::Room;
+use super::turns::GitTurns;
 use super::{WorktreeError, blocking};
 use crate::commands::CommandLimits;
 use crate::guard::{Guard, LIMITS};
@@ -41,9 +42,10 @@ const RESOURCE_LIMITS: CommandLimits = CommandLimits {
     memory_bytes: 384 << 20,
     file_bytes: 8 << 30,
     open_files: 4096,
-    cpu_seconds: TIMEOUT.as_secs(),
+    // Half of a minute is enough for a worktree of 8 GiB. Meanwhile no other session takes this turn.
+    cpu_seconds: 120,
 };
-/// Commands of this process that run at the same time, for all sessions: each may take its whole memory.
+/// Commands of this process that run at the same time, in different repositories: each may take its whole memory.
 const CONCURRENT: usize = 2;
 static TURNS: GitTurns = GitTurns::new(CONCURRENT);
 /// Maximum bytes of paths in one command, with their pointers. Linux permits 2 MiB and macOS 1 MiB.
@@ -201,7 +203,7 @@ impl Git {
             let why = if is_missing { "git is not on PATH; install it".to_owned() } else { error.to_string() };
             command_error(args, &why)
         };
-        let _turn = TURNS.take();
+        let _turn = TURNS.take(at.reach.written.first());
         let mut command = self.command(at, args);
         let program = PathBuf::from(command.get_program());
         let mut child = run_confined(&at.reach, &program, &self.outside(), || command.spawn()).map_err(start_error)?;
@@ -295,37 +297,6 @@ impl Git {
             command.env(LIMITS, limits);
         }
         command
-    }
-}
-
-/// GitTurns of threads, which wait for them without a runtime.
-struct GitTurns {
-    free: Mutex<usize>,
-    freed: Condvar,
-}
-
-/// A turn, which ends when it is dropped.
-struct GitTurn<'a>(&'a GitTurns);
-
-impl GitTurns {
-    const fn new(count: usize) -> Self {
-        Self { free: Mutex::new(count), freed: Condvar::new() }
-    }
-
-    /// Waits for a turn. Blocks.
-    fn take(&self) -> GitTurn<'_> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = self.freed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
-        *free = free.saturating_sub(1);
-        GitTurn(self)
-    }
-}
-
-impl Drop for GitTurn<'_> {
-    fn drop(&mut self) {
-        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
-        *free = free.saturating_add(1);
-        self.0.freed.notify_one();
     }
 }
 
@@ -480,21 +451,4 @@ pub(super) fn os(bytes: &[u8]) -> Result<OsString, WorktreeError> {
 pub(super) fn os(bytes: &[u8]) -> Result<OsString, WorktreeError> {
     let text = std::str::from_utf8(bytes).map_err(|_| command_error(&["ls-files"], "a path is not UTF-8"))?;
     Ok(text.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn third_command_waits_for_a_turn() {
-        static TURNS: GitTurns = GitTurns::new(2);
-        let (first, second) = (TURNS.take(), TURNS.take());
-        assert_eq!(*TURNS.free.lock().unwrap(), 0);
-        let third = std::thread::spawn(|| *TURNS.take().0.free.lock().unwrap());
-        drop(first);
-        assert_eq!(third.join().unwrap(), 0, "expected a turn only after another one ended");
-        drop(second);
-        assert_eq!(*TURNS.free.lock().unwrap(), 2);
-    }
 }

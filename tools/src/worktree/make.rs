@@ -85,29 +85,35 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Creates the rest of a worktree. Re-creates existing parts, which no tool has used yet.
+    /// Creates the rest of a worktree. Re-creates existing parts, which no tool has used yet. If that fails, nothing remains: an entry without
+    /// files would count against the bound of all worktrees.
     pub(super) fn make(&self, mut entry: WorktreeEntry) -> Result<WorktreeEntry, WorktreeError> {
+        match self.make_parts(&mut entry) {
+            Ok(()) => Ok(entry),
+            Err(error) if error.is_crash() => Err(error),
+            Err(error) => Err(self.undo(entry, error)),
+        }
+    }
+
+    fn make_parts(&self, entry: &mut WorktreeEntry) -> Result<(), WorktreeError> {
         let at = self.refs_place(&entry.repository, &entry.repository)?;
-        self.unlock(&entry)?;
+        self.unlock(entry)?;
         self.step("base")?;
-        self.git.run(&at, &["update-ref", &base_reference(&entry), &entry.base])?;
+        self.git.run(&at, &["update-ref", &base_reference(entry), &entry.base])?;
         self.step("branch")?;
         self.git.run(&at, &["update-ref", &reference(&entry.branch), &entry.base])?;
         self.step("directory")?;
         let path = self.path(entry.session);
         remove_if_exists(&path)?;
-        remove_in_repository(&entry.repository, &self.admin_dir(&entry))?;
-        self.register(&entry)?;
+        remove_in_repository(&entry.repository, &self.admin_dir(entry))?;
+        self.register(entry)?;
         self.step("files")?;
-        match self.check_out(&entry).and_then(|()| self.measure(&mut entry)) {
-            Err(error @ (WorktreeError::Git { .. } | WorktreeError::Room(_))) => return Err(self.undo(entry, error)),
-            checked_out => checked_out?,
-        }
-        self.tree(&entry)?;
+        self.check_out(entry)?;
+        self.measure(entry)?;
+        self.tree(entry)?;
         self.step("ready")?;
         entry.stage = Stage::Ready;
-        self.write(&entry)?;
-        Ok(entry)
+        self.write(entry)
     }
 
     /// Writes the files of the base. Attributes of the repository can make them larger than their objects, so git ends when too little space
@@ -157,6 +163,25 @@ impl Worktrees {
             write(&tree, ".git", &line("gitdir: ", &admin))
         });
         made.map_err(cannot("created"))
+    }
+
+    pub(super) fn remove(&self, mut entry: WorktreeEntry, stage: Stage) -> Result<(), WorktreeError> {
+        self.step("removing")?;
+        entry.stage = stage;
+        self.write(&entry)?;
+        let removed = self.finish_removal(&entry);
+        // What remains in a repository takes no room, and the repository may keep it forever.
+        if removed.is_err() && !self.path(entry.session).exists() && self.file(entry.session, "json").exists() {
+            entry.bytes = 0;
+            self.write(&entry)?;
+        }
+        removed
+    }
+
+    /// Removes a worktree without changes. Its branch remains if it existed before.
+    pub(super) fn remove_unchanged(&self, entry: WorktreeEntry) -> Result<(), WorktreeError> {
+        let stage = if entry.continues { Stage::Keeping } else { Stage::Discarding };
+        self.remove(entry, stage)
     }
 
     /// Removes a worktree. Removes its entry last, so that a repeated call finds the remaining parts.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::walk::walk;
-use super::{WorktreeEntry, WorktreeError, Worktrees, cannot};
+use super::{Stage, WorktreeEntry, WorktreeError, Worktrees, cannot};
 
 /// Default of [`Worktrees::at_most`].
 pub const DEFAULT_MEBIBYTES: u32 = 32 << 10;
@@ -194,7 +194,10 @@ impl Worktrees {
     /// Checks that all worktrees are within their bound, with this one.
     fn check_all(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
         let list = self.list()?;
-        let others = list.entries.into_iter().filter(|other| other.session != entry.session).map(|other| other.bytes);
+        // The files of a worktree that is being removed are gone if it has no bytes.
+        let is_gone = |of: &WorktreeEntry| matches!(of.stage, Stage::Discarding | Stage::Keeping) && of.bytes == 0;
+        let others = list.entries.into_iter().filter(|other| other.session != entry.session && !is_gone(other));
+        let others = others.map(|other| other.bytes);
         let sizes: Vec<u64> = others.chain(list.damaged.iter().map(|_| 0)).collect();
         let bytes =
             sizes.iter().chain([&entry.bytes]).fold(0_u64, |sum, size| sum.saturating_add(*size.max(&MIN_BYTES)));
@@ -215,14 +218,18 @@ impl Worktrees {
             Ok(true)
         })
         .map_err(cannot("read"))?;
-        if entries > max_entries.saturating_add(1) || bytes > max_bytes.saturating_mul(ENCODED) {
+        let max_bytes = max_bytes.saturating_mul(ENCODED);
+        if entries > max_entries.saturating_add(1) || bytes > max_bytes {
             let [mebibytes, max_mebibytes] = [bytes, max_bytes].map(|bytes| bytes >> 20);
             let repository = entry.repository.clone();
             return Err(RoomError::TooLarge { repository, entries, mebibytes, max_entries, max_mebibytes }.into());
         }
         if bytes > entry.bytes {
             entry.bytes = bytes;
+            // As for a new one. Recorded under the lock, so that another addition counts it.
+            let _lock = self.lock_file(&self.dir.join(LOCK))?;
             self.check_all(entry)?;
+            self.write(entry)?;
         }
         Ok(())
     }

@@ -115,6 +115,28 @@ fn x14_commit_with_long_paths_is_refused() {
     }
 }
 
+/// Attack: a file of the repository stops the creation of a worktree and its removal. What was recorded of it took the room of others. The
+/// control: the room of one whose files exist.
+#[test]
+fn x14_worktree_that_cannot_be_created_takes_no_room() {
+    let scene = Repository::new();
+    fs::write(scene.repo().join(".git/refs/subtend"), "a file").unwrap();
+    let room = scene.bounded(|bounds| bounds.all_bytes = 40 << 20);
+    let repo = scene.repo();
+    let origin = || WorktreeOrigin::Workspace(&repo);
+    for session in [SESSION, OTHER] {
+        let failed = room.open(id(session), origin()).map(drop).unwrap_err().to_string();
+        assert!(!failed.contains("the limit is 40"), "{failed}");
+        let left = room.entry(id(session)).unwrap().map(|entry| (entry.stage, entry.bytes));
+        assert!(left.is_none_or(|left| left == (Stage::Discarding, 0)), "{left:?}");
+        assert!(!room.path(id(session)).exists());
+    }
+    fs::remove_file(scene.repo().join(".git/refs/subtend")).unwrap();
+    room.open(id("01920000-0000-7000-8000-0000000000cc"), origin()).unwrap();
+    let full = room.open(id(SESSION), origin()).map(drop).unwrap_err().to_string();
+    assert!(full.contains("the limit is 40"), "{full}");
+}
+
 /// Attack: an attribute makes files four times as large as their objects. The controls: a larger bound, and the same files without it.
 #[test]
 fn x14_worktree_counts_with_what_git_wrote() {
