@@ -106,7 +106,7 @@ pub(crate) fn with_own_host(
     let done = job(&hosted);
     let async_runtime = hosted.host.into_runtime();
     async_runtime.block_on(control::end(host));
-    async_runtime.shutdown_timeout(Duration::from_secs(1));
+    work::end_runtime(async_runtime);
     done
 }
 

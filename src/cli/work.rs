@@ -313,8 +313,7 @@ where
         }
         done
     });
-    // Do not wait for threads: a tool stuck in a system call must not keep the process alive.
-    async_runtime.shutdown_timeout(Duration::from_secs(1));
+    end_runtime(async_runtime);
     done
 }
 
@@ -401,7 +400,7 @@ where
         })
         .await
     });
-    async_runtime.shutdown_timeout(Duration::from_secs(1));
+    end_runtime(async_runtime);
     done
 }
 
@@ -418,6 +417,14 @@ pub(crate) fn async_runtime() -> Result<tokio::runtime::Runtime, Fail> {
         .enable_all()
         .build()
         .map_err(|error| Fail::Other(format!("cannot start the async runtime: {error}")))
+}
+
+/// Ends the threads of a command. Waits for what another party has done already, but not for threads: a tool stuck in a system call must not
+/// keep the process alive.
+pub(crate) fn end_runtime(async_runtime: tokio::runtime::Runtime) {
+    #[cfg(feature = "mcp")]
+    async_runtime.block_on(subtend_tools::mcp::renewals_ended());
+    async_runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
 fn report_recovery(boot: &BootReport, screen: &mut Screen) {

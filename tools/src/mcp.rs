@@ -18,6 +18,7 @@ mod known_tools;
 mod list_changes;
 mod logged_problems;
 mod login;
+mod message_pace;
 mod names;
 mod open_calls;
 mod open_requests;
@@ -33,6 +34,7 @@ mod tool;
 
 pub use config::{FILE, MAX_FILE_BYTES, Origin, ServerConfig, ServerList, ServerTransport};
 pub use connection::ConnectionSettings;
+pub use http::authorized::renewals_ended;
 pub use known_tools::KnownTools;
 pub use login::{
     Login, LoginError, LoginKey, LoginOptions, LoginReport, LoginStore, PendingLogin, RegisteredClient, UnprovenPage,

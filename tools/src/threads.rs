@@ -46,6 +46,18 @@ impl ServerThread {
         made.map(|runtime| Self(Some(runtime))).map_err(|error| error.to_string())
     }
 
+    /// Runs a future on the thread. Its tasks run there too.
+    ///
+    /// # Errors
+    /// If the future panics.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, String> {
+        let Some(runtime) = &self.0 else { return Err("its thread ended".to_owned()) };
+        runtime.spawn(work).await.map_err(|error| error.to_string())
+    }
+
     pub(crate) fn handle(&self) -> Option<&Handle> {
         self.0.as_ref().map(Runtime::handle)
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use subtend_actors::OpenOptions;
@@ -28,7 +27,7 @@ use super::super::client::SOCKET;
 use super::super::data::NodeShard;
 use super::super::fail::{Code, Fail};
 use super::super::work::slash::HostedCommands;
-use super::super::work::{HostParts, Screen, StopSignal, WorkArgs, async_runtime};
+use super::super::work::{HostParts, Screen, StopSignal, WorkArgs, async_runtime, end_runtime};
 use super::settings::HomeSettings;
 use super::tcp_sockets::TcpSockets;
 use super::{Args, TOKENS, announce, create_private, early_end_error};
@@ -89,7 +88,7 @@ pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
         };
         run_node(args, node, sockets, &host_dir, &mut screen, &mut stop).await
     });
-    async_runtime.shutdown_timeout(Duration::from_secs(1));
+    end_runtime(async_runtime);
     done
 }
 

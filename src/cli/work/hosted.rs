@@ -15,7 +15,7 @@ use super::super::data::StoreLocation;
 use super::super::fail::{Code, Fail};
 use super::super::servers::ServerPool;
 use super::found_session::CommandSubject;
-use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, limit, report_recovery, setup};
+use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, end_runtime, limit, report_recovery, setup};
 
 /// Interval of checks whether the store is free.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -93,7 +93,7 @@ where
         let (screen, stop) = (&mut screen, &mut stop);
         job(runtime, HostContext { place, home, open, servers, workers, _approver: approver, screen, stop }).await
     });
-    async_runtime.shutdown_timeout(Duration::from_secs(1));
+    end_runtime(async_runtime);
     done
 }
 

@@ -63,7 +63,7 @@ pub(super) struct ServerConnection {
     login: ServerLogin,
     /// The parties of the login with which the connection began.
     parties: Option<Arc<LoginParties>>,
-    /// The thread of a server over HTTP.
+    /// The thread that reads the messages of the server.
     _thread: Option<ServerThread>,
 }
 
@@ -105,14 +105,22 @@ impl ServerConnection {
                     if config.in_workspace { Some(&settings.workspace) } else { settings.elsewhere.as_ref() };
                 let no_directory = || failed("it has no directory to start in: set HOME or XDG_CONFIG_HOME".to_owned());
                 let directory = directory.ok_or_else(no_directory)?;
-                let started =
-                    process::start((command, args), env, directory, (settings.guard.as_ref(), &settings.commands));
-                let process = started.map_err(|error| failed(format!("cannot start its command: {error}")))?;
-                let transport = bounded_transport((process.stdout, process.stdin), open.clone(), client.clone());
-                let served =
-                    tokio::time::timeout(START_TIMEOUT, serve_client_with_lifecycle(client.clone(), transport, mode))
-                        .await;
-                (served, Some(process.life), (None, None))
+                let (command, args, env) = (command.clone(), args.clone(), env.collect::<Vec<_>>());
+                let (directory, guard, commands) =
+                    (directory.clone(), settings.guard.clone(), settings.commands.clone());
+                let (client, open) = (client.clone(), open.clone());
+                let thread = ServerThread::start().map_err(failed)?;
+                // A server may write any number of messages, so they are read on a thread of its own.
+                let serving = thread.run(async move {
+                    let environment = (guard.as_ref(), &commands);
+                    let process = process::start((&command, &args), env.into_iter(), &directory, environment);
+                    let process = process.map_err(|error| format!("cannot start its command: {error}"))?;
+                    let transport = bounded_transport((process.stdout, process.stdin), open, client.clone());
+                    let serving = serve_client_with_lifecycle(client, transport, mode);
+                    Ok((tokio::time::timeout(START_TIMEOUT, serving).await, process.life))
+                });
+                let (served, life) = serving.await.and_then(|served| served).map_err(failed)?;
+                (served, Some(life), (Some(thread), None))
             }
             ServerTransport::Http { url, headers } => {
                 let (manager, parties) = login.manager(url).await.map_err(failed)?;

@@ -1,7 +1,7 @@
 //! The HTTP client for servers with an address.
 
 mod answer;
-mod authorized;
+pub(super) mod authorized;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;

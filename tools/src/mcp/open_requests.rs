@@ -24,6 +24,7 @@ use super::client::{Client, MAX_ID, is_long};
 use super::handshake;
 use super::http::MAX_POSTS;
 use super::kept_schemas::KeptSchemas;
+use super::message_pace::MessagePace;
 use super::sent_requests::SentRequests;
 
 /// Maximum number of requests whose answers the server has not read.
@@ -109,6 +110,7 @@ pub(super) struct BoundedTransport<T> {
     kept: Option<KeptSchemas>,
     /// Cancelled when the connection ends. Then unread messages are dropped, because the library would wait for them.
     ended: CancellationToken,
+    pace: MessagePace,
 }
 
 pub(super) fn bounded_transport<T, E, A>(
@@ -132,6 +134,7 @@ where
         is_acknowledged: false,
         kept: None,
         ended: CancellationToken::new(),
+        pace: MessagePace::default(),
     }
 }
 
@@ -197,7 +200,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
+            self.pace.wait().await;
             let mut message = self.inner.receive().await?;
+            self.pace.count(&message);
             match &mut message {
                 JsonRpcMessage::Request(request) if self.open.add(&request.id) => return Some(message),
                 JsonRpcMessage::Request(_) => {
@@ -308,17 +313,17 @@ impl<T> BoundedTransport<T> {
                 // of these answers. It needs the cancel of a subscription, which is its own request.
                 !self.open.is_open(id)
             }
-            // Count the change here, in the order of messages: the library spawns a task for it, which a later result could overtake.
+            // Count the change here, in the order of messages: the library would spawn a task for it, which a later result could overtake.
             ServerNotification::ToolListChangedNotification(_) => {
                 self.client.changes().report();
-                true
+                false
             }
-            ServerNotification::PromptListChangedNotification(_)
-            | ServerNotification::ResourceListChangedNotification(_) => true,
             ServerNotification::SubscriptionsAcknowledgedNotification(_) => {
                 !std::mem::replace(&mut self.is_acknowledged, true)
             }
-            ServerNotification::LoggingMessageNotification(_)
+            ServerNotification::PromptListChangedNotification(_)
+            | ServerNotification::ResourceListChangedNotification(_)
+            | ServerNotification::LoggingMessageNotification(_)
             | ServerNotification::ResourceUpdatedNotification(_)
             | ServerNotification::TaskStatusNotification(_)
             | ServerNotification::CustomNotification(_)
@@ -333,7 +338,9 @@ mod tests {
     use serde_json::json;
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
     use tokio::task::JoinSet;
+    use tokio::time::Instant;
 
+    use super::super::message_pace::{BURST, PAUSE};
     use super::*;
 
     /// The server reads nothing at first. The controls: the message whose write has begun, its cancel, and a message whose call is open.
@@ -421,7 +428,39 @@ mod tests {
         assert_eq!(open.fault().unwrap(), "it sent more than 256 requests without reading the answers");
     }
 
-    /// The control: list changes are passed on, without additional data.
+    /// Attack: a server writes messages without end. The control: as many answers.
+    #[tokio::test(start_paused = true)]
+    async fn messages_are_read_at_a_bounded_rate() {
+        const MESSAGES: u64 = 1_600;
+        for (is_answer, pauses) in [(false, MESSAGES / BURST as u64), (true, 0)] {
+            let (server, client) = tokio::io::duplex(1 << 20);
+            let open = OpenRequests::default();
+            let mut transport = bounded_transport(tokio::io::split(client), open.clone(), Client::default());
+            let (_requests, mut out) = tokio::io::split(server);
+            let begun = Instant::now();
+            for id in 0..MESSAGES {
+                let line = if is_answer {
+                    let ping = json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+                    transport.send(serde_json::from_value(ping).unwrap()).await.unwrap();
+                    json!({"jsonrpc": "2.0", "id": id, "result": {}})
+                } else {
+                    json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+                };
+                out.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+                if is_answer {
+                    assert!(transport.receive().await.is_some());
+                }
+            }
+            if !is_answer {
+                drop(out);
+                drop(_requests);
+                assert!(transport.receive().await.is_none());
+            }
+            assert_eq!(begun.elapsed(), PAUSE * u32::try_from(pauses).unwrap(), "{is_answer}");
+        }
+    }
+
+    /// The control: cancels are passed on, without additional data.
     #[test]
     fn unused_notifications_are_dropped() {
         let mut transport = BoundedTransport {
@@ -435,6 +474,7 @@ mod tests {
             is_acknowledged: false,
             kept: None,
             ended: CancellationToken::new(),
+            pace: MessagePace::default(),
         };
         let mut used = |method: &str, params: serde_json::Value| {
             let mut notification: ServerNotification =
@@ -449,7 +489,8 @@ mod tests {
         assert!(!used("notifications/cancelled", json!({"requestId": long})).0);
         let (passed, text) = used("notifications/cancelled", json!({"requestId": 1, "reason": long}));
         assert!(passed && !text.contains("xxx"), "{text}");
-        let (passed, text) = used("notifications/tools/list_changed", json!({"_meta": {"a": long}}));
-        assert!(passed && !text.contains("xxx"), "{text}");
+        for list in ["tools", "prompts", "resources"] {
+            assert!(!used(&format!("notifications/{list}/list_changed"), json!({"_meta": {"a": long}})).0, "{list}");
+        }
     }
 }

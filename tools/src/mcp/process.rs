@@ -8,10 +8,12 @@ use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use subtend_session::values::{MAX_VALUES, ValueCount};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::Sleep;
 
 use crate::commands::{CommandLimits, Commands};
 use crate::guard::{Guard, LIMITS, PIPED};
@@ -20,11 +22,14 @@ use crate::guard::{Guard, LIMITS, PIPED};
 const MAX_TAIL: usize = 1_000;
 /// Maximum bytes of one message.
 const MAX_MESSAGE: usize = 16 << 20;
+/// Maximum rate at which messages are read: a server can write them without end. A pause follows each of these numbers of bytes.
+const BYTES_PER_MICROSECOND: u64 = 32;
+const PACED_BYTES: u64 = 64 << 10;
 /// Maximum bytes of output that is not a message, during a connection.
 const MAX_NOISE: usize = 1 << 20;
 
 /// Time for the process to exit after it has closed its output.
-const EXIT_GRACE: std::time::Duration = std::time::Duration::from_millis(500);
+const EXIT_GRACE: Duration = Duration::from_millis(500);
 
 pub(super) struct Process {
     pub(super) stdin: ChildStdin,
@@ -133,11 +138,24 @@ pub(super) struct BoundedOutput {
     is_message: bool,
     noise: usize,
     fault: Arc<Mutex<Option<String>>>,
+    /// Bytes that were read since the last pause.
+    unpaced: u64,
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl BoundedOutput {
     fn new(from: ChildStdout, fault: Arc<Mutex<Option<String>>>) -> Self {
-        Self { from, line: 0, values: ValueCount::default(), is_message: false, noise: 0, fault }
+        let values = ValueCount::default();
+        Self { from, line: 0, values, is_message: false, noise: 0, fault, unpaced: 0, pause: None }
+    }
+
+    /// Counts the bytes that were read, and pauses the next read after some.
+    fn pace(&mut self, read: usize) {
+        self.unpaced = self.unpaced.saturating_add(read as u64);
+        if self.unpaced >= PACED_BYTES {
+            let pause = Duration::from_micros(self.unpaced / BYTES_PER_MICROSECOND);
+            (self.unpaced, self.pause) = (0, Some(Box::pin(tokio::time::sleep(pause))));
+        }
     }
 
     fn count(&mut self, bytes: &[u8]) -> Result<(), String> {
@@ -170,9 +188,14 @@ impl BoundedOutput {
 
 impl AsyncRead for BoundedOutput {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(pause) = &mut self.pause {
+            std::task::ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
         let before = buf.filled().len();
         std::task::ready!(Pin::new(&mut self.from).poll_read(cx, buf))?;
         let read = buf.filled().get(before..).unwrap_or_default().to_vec();
+        self.pace(read.len());
         Poll::Ready(self.count(&read).map_err(|why| {
             *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.clone());
             io::Error::other(why)

@@ -131,6 +131,30 @@ async fn login_outlives_a_call_that_ends_during_its_renewal() {
     assert!(renewals.try_recv().is_err(), "the old refresh token was sent again");
 }
 
+/// Attack: the server delays a renewal until the process ends, which would lose the new refresh token. The control: before the answer, the
+/// store has the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn process_that_ends_waits_for_a_renewal() {
+    let server = HttpServer::start(PostAnswer::Json(200, result)).await;
+    let ended = CancellationToken::new();
+    let (endpoint, mut renewals) = token_endpoint(ended.clone()).await;
+    let store = Arc::new(OneLogin::default());
+    store.put(&server.config, &endpoint, Duration::ZERO);
+    let scene = scene_with(&server, &store);
+    let stop = CancellationToken::new();
+    let call = ToolInvocation { cancel: stop.clone(), ..scene.invocation(json!({})) };
+    let renewing = async {
+        renewals.recv().await.unwrap();
+        stop.cancel();
+    };
+    let (cancelled, ()) = within_seconds(async { tokio::join!(scene.run("call", call), renewing) }).await;
+    assert_eq!(cancelled, Err(ToolError::cancelled()));
+    assert_eq!(store.tokens()["refresh_token"], "rt-1");
+    let answer = async { ended.cancel() };
+    within_seconds(async { tokio::join!(subtend_tools::mcp::renewals_ended(), answer) }).await;
+    assert_eq!(store.tokens()["refresh_token"], "rt-2");
+}
+
 /// Attack: the server names another authorization server, and the user logs in there while a session is connected, also between the start
 /// of a call and its renewal. The control: the next call reconnects, and renews the new login at its own server.
 #[tokio::test(flavor = "multi_thread")]

@@ -4,13 +4,29 @@
 //! replaced the refresh token, and before the new one is saved. The next request would send the old one again, which servers take for
 //! theft: they end the login. So a renewal is a task of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use rmcp::transport::auth::{AuthError, AuthorizationManager};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
 
 use super::HttpFault;
+
+/// Time limit of a wait for renewals, which is above that of their requests.
+const MAX_WAIT: Duration = Duration::from_secs(25);
+
+/// The renewals of this process.
+static RENEWALS: LazyLock<TaskTracker> = LazyLock::new(TaskTracker::new);
+
+/// Waits until the renewals of logins have ended, at most 25 s. To be called before their runtime ends: that of a renewal whose answer is
+/// not saved ends the login.
+pub async fn renewals_ended() {
+    RENEWALS.close();
+    // After the time limit, the runtime ends them.
+    let _ = tokio::time::timeout(MAX_WAIT, RENEWALS.wait()).await;
+}
 
 /// The token of a login. Cheap to clone.
 #[derive(Clone)]
@@ -50,7 +66,7 @@ impl LoginToken {
     async fn get(&self, refused: Option<String>) -> Result<Option<String>, HttpFault> {
         // The end of a call may drop it while it waits here, so that it leaves no task.
         let manager = Arc::clone(&self.manager).lock_owned().await;
-        let renewing = self.runtime.spawn(async move {
+        let renewal = RENEWALS.track_future(async move {
             let token = manager.get_access_token().await?;
             // Another request may have renewed it meanwhile.
             if refused.is_none_or(|refused| token != refused) {
@@ -58,7 +74,7 @@ impl LoginToken {
             }
             manager.refresh_token().await.map(|renewed| oauth2::TokenResponse::access_token(&renewed).secret().clone())
         });
-        match renewing.await {
+        match self.runtime.spawn(renewal).await {
             Ok(Ok(token)) => Ok(Some(token)),
             Ok(Err(AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_))) => Ok(None),
             Ok(Err(error)) => Err(error.into()),
