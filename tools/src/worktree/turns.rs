@@ -83,7 +83,7 @@ mod tests {
             }
         });
         drop(TURNS.take(Some(&other)));
-        assert_eq!(taken(&TURNS), [slow.clone()]);
+        assert_eq!(taken(&TURNS), std::slice::from_ref(&slow));
         drop(first);
         assert_eq!(second.join().unwrap(), [slow]);
     }
