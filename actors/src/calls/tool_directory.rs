@@ -153,14 +153,9 @@ async fn finish_worktree(
 /// Removes what earlier processes left: worktrees of deleted sessions, those whose removal was interrupted, and those without changes whose
 /// run gave no last answer. Other ends have examined theirs. In the background, because hostile repositories take any time; a shutdown leaves
 /// the rest.
-pub(crate) async fn remove_left_worktrees(
-    worktrees: Option<Arc<Worktrees>>,
-    journal: Journal,
-    halt: CancellationToken,
-) {
-    let Some(worktrees) = worktrees else { return };
+pub(crate) async fn remove_left_worktrees(worktrees: Arc<Worktrees>, journal: Journal, halt: CancellationToken) {
     let removed = async {
-        remove_deleted_worktrees(Some(Arc::clone(&worktrees)), &journal).await;
+        remove_deleted_worktrees(Arc::clone(&worktrees), &journal).await;
         remove_unchanged_worktrees(worktrees, journal).await;
     };
     halt.run_until_cancelled(removed).await;
@@ -225,14 +220,13 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
 }
 
 /// Removes worktrees of deleted sessions that remained from an earlier process, and those whose removal was interrupted.
-async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, journal: &Journal) {
+async fn remove_deleted_worktrees(worktrees: Arc<Worktrees>, journal: &Journal) {
     let is_deleted = |id: &SessionId| journal.head(*id).ok().flatten().is_some_and(|head| head.deleted);
-    let list = worktrees.as_ref().and_then(|worktrees| worktrees.list().ok()).unwrap_or_default();
+    let list = worktrees.list().unwrap_or_default();
     let goes =
         |entry: &WorktreeEntry| matches!(entry.stage, Stage::Discarding | Stage::Keeping) || is_deleted(&entry.session);
     let left = list.entries.into_iter().filter(goes).map(|entry| entry.session).collect();
-    remove_worktrees(worktrees.clone(), left).await;
-    let Some(worktrees) = worktrees else { return };
+    remove_worktrees(Some(Arc::clone(&worktrees)), left).await;
     let removed = spawn_with_memory(move || worktrees.remove_unused_locks()).await;
     if let Err(error) =
         removed.map_err(|error| error.to_string()).and_then(|removed| removed.map_err(|error| error.to_string()))

@@ -388,8 +388,10 @@ impl Builder {
         match booted.await {
             Ok(report) => {
                 runtime.swept(report);
-                let (worktrees, life) = (components.environments.home().worktrees.clone(), &components.life);
-                life.tasks.spawn(remove_left_worktrees(worktrees, runtime.journal().clone(), life.halt.clone()));
+                if let Some(worktrees) = components.environments.home().worktrees.clone() {
+                    let life = &components.life;
+                    life.tasks.spawn(remove_left_worktrees(worktrees, runtime.journal().clone(), life.halt.clone()));
+                }
                 Ok((runtime, met))
             }
             Err(error) => {
