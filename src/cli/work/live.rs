@@ -1,6 +1,6 @@
 //! The live tree: the current activity of each session, built from events.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(super) struct LiveTree {
     root: SessionId,
     registry: Registry,
     early_records: BTreeMap<SessionId, Vec<Arc<Record>>>,
+    /// Services of the host, which are not shown: their records would stay for a node that never comes.
+    services: HashSet<SessionId>,
     pub(super) missed: u64,
 }
 
@@ -141,7 +143,7 @@ impl LiveTree {
     /// Creates a tree with the root only. Calls are described by the tools of `registry`.
     pub(super) fn new(root: SessionId, agent: Text, now: Instant, registry: Registry) -> Self {
         let nodes = HashMap::from([(root, Box::new(LiveNode::new(agent, "".into(), 0, now)))]);
-        Self { nodes, root, registry, early_records: BTreeMap::new(), missed: 0 }
+        Self { nodes, root, registry, early_records: BTreeMap::new(), services: HashSet::new(), missed: 0 }
     }
 
     pub(super) fn in_order(&self) -> Vec<(SessionId, &LiveNode)> {
@@ -194,15 +196,19 @@ impl LiveTree {
     fn record(&mut self, id: SessionId, record: &Arc<Record>, now: Instant) -> Option<(SessionId, ActivityUpdate)> {
         let Some(node) = self.nodes.get_mut(&id) else {
             // Parent and child publish independently: a child's first records may arrive before its creation.
-            self.early_records.entry(id).or_default().push(Arc::clone(record));
+            if !self.services.contains(&id) {
+                self.early_records.entry(id).or_default().push(Arc::clone(record));
+            }
             return None;
         };
-        // Services of the host are not shown.
         let new_child = if let Record::ChildSpawned(spawned) = &**record {
             Some((spawned.child, &spawned.agent, &spawned.short))
-        } else if let Record::BranchCreated(created) = &**record
-            && created.kind != BranchKind::Service
-        {
+        } else if let Record::BranchCreated(created) = &**record {
+            if created.kind == BranchKind::Service {
+                self.services.insert(created.child);
+                self.early_records.remove(&created.child);
+                return None;
+            }
             Some((created.child, &created.agent, &created.short))
         } else {
             None

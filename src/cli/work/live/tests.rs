@@ -2,10 +2,11 @@ use std::time::Duration;
 
 use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{AttemptNo, Hash, RunNo, Seq, Short, TurnNo};
-use subtend_session::outcome::ModelFail;
+use subtend_session::outcome::{Initiator, ModelFail};
 use subtend_session::place::{Mode, OnRestart, Owner};
 use subtend_session::record::{
-    AttemptDiscarded, CallFinished, ChildSpawned, Prompt, RunEnded, RunOpened, SpawnGranted, Stop, ToolCall,
+    AttemptDiscarded, BranchCreated, CallFinished, ChildSpawned, Prompt, RunEnded, RunOpened, SpawnGranted, Stop,
+    ToolCall,
 };
 use subtend_session::usage::Usage;
 
@@ -257,5 +258,28 @@ async fn activity_follows_the_open_calls() {
         let shown = format!("{record:?}");
         live.take(&event(ROOT, record), now);
         assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&activity), "{shown}");
+    }
+}
+
+/// A model has a long history compacted again and again. Each compaction is a session whose records are not shown. The control:
+/// the early records of a branch of the user stay until it is known.
+#[test]
+fn records_of_services_are_not_kept() {
+    for (kind, is_shown) in [(BranchKind::Service, false), (BranchKind::Human, true)] {
+        let now = Instant::now();
+        let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
+        live.take(&event(CHILD, turn_started()), now);
+        assert_eq!(live.early_records.len(), 1);
+        let created = BranchCreated {
+            child: id(CHILD),
+            short: Short(id(CHILD).short().0),
+            agent: "general".into(),
+            kind,
+            at: Seq(1),
+            by: Initiator::Host,
+        };
+        live.take(&event(ROOT, Record::BranchCreated(Box::new(created))), now);
+        live.take(&event(CHILD, turn_started()), now);
+        assert_eq!((live.early_records.len(), live.node(id(CHILD)).is_some()), (0, is_shown), "{kind:?}");
     }
 }
