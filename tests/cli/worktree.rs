@@ -404,32 +404,33 @@ fn x14_child_resumes_after_a_kill_in_its_worktree() {
     assert_eq!(content(&user, "first.txt"), None);
 }
 
-/// A killed run leaves its worktree, which the next start examines. The control: one with a change remains.
+/// Killed runs leave their worktrees, which the next start examines. The control: one with a change, which is examined first, remains.
 #[test]
 fn x14_start_removes_worktrees_without_changes_of_lost_runs() {
-    let sleeps = json!({"calls": [{"tool": "shell", "args": {"command": "sleep 600"}}]});
-    for (before, is_left) in [(vec![], false), (vec![writes("a.txt", "child\n")], true)] {
-        let user = User::new();
-        repository(&user);
-        let steps = [&before[..], std::slice::from_ref(&sleeps)].concat();
-        let model = delegating_model(&user, &isolated(), &steps);
-        let args = ["run", "--json", "--model", &model, "go", "--allow", "fs.*", "--allow", "shell.run"];
-        let is_shell = |event: &Value| event["record"]["call_started"]["access"]["action"] == json!("shell.run");
-        let killed = user.start(&args);
-        let child = killed.until(is_shell)["session"].as_str().expect("an id").to_owned();
-        killed.signal("KILL");
-        assert_eq!(killed.done().code, None);
-        let dir = user.data().join("worktrees").join(&child);
+    let user = User::new();
+    repository(&user);
+    let sleeps = || json!({"calls": [{"tool": "shell", "args": {"command": "sleep 600"}}]});
+    let started = |steps: &[Value]| {
+        let model = delegating_model(&user, &isolated(), steps);
+        let run = user.start(&["run", "--json", "--model", &model, "go", "--allow", "fs.*", "--allow", "shell.run"]);
+        let event = run.until(|event| event["record"]["call_started"]["access"]["action"] == json!("shell.run"));
+        let child = event["session"].as_str().expect("an id").to_owned();
+        (run, user.data().join("worktrees").join(child))
+    };
+    let killed = |(run, dir): (RunningCommand, PathBuf)| {
+        run.signal("KILL");
+        assert_eq!(run.done().code, None);
         assert!(dir.is_dir(), "the control: the killed run left no worktree");
-        // The second run stays until its own child waits, so that the start has its time.
-        let next = user.start(&args);
-        next.until(is_shell);
-        let waits = if is_left { 0 } else { 600 };
-        (0..waits).take_while(|_| dir.exists()).for_each(|_| std::thread::sleep(Duration::from_millis(50)));
-        assert_eq!(dir.exists(), is_left, "{before:?}");
-        next.signal("KILL");
-        assert_eq!(next.done().code, None);
-    }
+        dir
+    };
+    let changed = killed(started(&[writes("a.txt", "child\n"), sleeps()]));
+    let unchanged = killed(started(&[sleeps()]));
+    // The last run stays until its own child waits, so that the start has its time.
+    let (last, _) = started(&[sleeps()]);
+    (0..600).take_while(|_| unchanged.exists()).for_each(|_| std::thread::sleep(Duration::from_millis(50)));
+    assert_eq!((unchanged.exists(), changed.exists()), (false, true));
+    last.signal("KILL");
+    assert_eq!(last.done().code, None);
 }
 
 /// SIGKILL at any moment of a run that creates worktrees. After the next start, each worktree is complete or can be

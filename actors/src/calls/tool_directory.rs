@@ -20,7 +20,7 @@ use subtend_tools::memory_threads::spawn_with_memory;
 use subtend_tools::option::ToolOption;
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use subtend_tools::workspace::Workspace;
-use subtend_tools::worktree::{Removal, Stage, WorktreeEntry, WorktreeOrigin, Worktrees, note};
+use subtend_tools::worktree::{Removal, Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, note};
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
@@ -221,18 +221,36 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
 
 /// Removes worktrees of deleted sessions that remained from an earlier process, and those whose removal was interrupted.
 async fn remove_deleted_worktrees(worktrees: Arc<Worktrees>, journal: &Journal) {
-    let is_deleted = |id: &SessionId| journal.head(*id).ok().flatten().is_some_and(|head| head.deleted);
+    let is_deleted = |id: SessionId| journal.head(id).ok().flatten().is_some_and(|head| head.deleted);
     let list = worktrees.list().unwrap_or_default();
-    let goes =
-        |entry: &WorktreeEntry| matches!(entry.stage, Stage::Discarding | Stage::Keeping) || is_deleted(&entry.session);
-    let left = list.entries.into_iter().filter(goes).map(|entry| entry.session).collect();
-    remove_worktrees(Some(Arc::clone(&worktrees)), left).await;
+    for WorktreeEntry { session, stage, .. } in list.entries {
+        let is_deleted = is_deleted(session);
+        if is_deleted || matches!(stage, Stage::Discarding | Stage::Keeping) {
+            remove_left(&worktrees, session, is_deleted).await;
+        }
+    }
     let removed = spawn_with_memory(move || worktrees.remove_unused_locks()).await;
     if let Err(error) =
         removed.map_err(|error| error.to_string()).and_then(|removed| removed.map_err(|error| error.to_string()))
     {
         tracing::warn!(%error, "cannot remove the locks of removed worktrees; the next start retries");
     }
+}
+
+/// Removes the worktree of a deleted session, or finishes an interrupted removal. A run of a session that is not deleted may have
+/// re-created its worktree since the list was read: that one stays.
+async fn remove_left(worktrees: &Arc<Worktrees>, session: SessionId, is_deleted: bool) {
+    let (worktrees, turn) = (Arc::clone(worktrees), worktrees.turn(session).await);
+    let removed = spawn_with_memory(move || {
+        let _turn = turn;
+        let removed = if is_deleted { worktrees.discard(session, None) } else { worktrees.find(session).map(drop) };
+        match removed {
+            Ok(()) | Err(WorktreeError::Missing(_) | WorktreeError::Unfinished(_)) => {}
+            Err(error) => tracing::warn!(%session, %error, "cannot remove a worktree; the next start retries"),
+        }
+    });
+    // A panic of the task is treated like an error.
+    drop(removed.await);
 }
 
 struct InWorktree {
@@ -312,5 +330,28 @@ mod tests {
         worktrees.discard(ids[1], None).expect("removed");
         std::fs::write(open(ids[0], None).join("a.txt"), "of the parent").expect("a file");
         assert_eq!(child(), "of the parent");
+    }
+
+    /// A start has read that the removal of a worktree was interrupted, and a run has re-created it since. The controls: an interrupted
+    /// removal, and a deleted session.
+    #[tokio::test]
+    async fn start_keeps_a_worktree_that_a_run_has_re_created() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (files, at) = (dir.path().join("files"), dir.path().join("worktrees"));
+        std::fs::create_dir(&files).expect("a directory");
+        let worktrees = Arc::new(Worktrees::new(&at, None));
+        let of: SessionId = "01920000-0000-7000-8000-000000000001".parse().expect("an id");
+        for (stage, is_deleted, is_kept) in [("ready", false, true), ("keeping", false, false), ("ready", true, false)]
+        {
+            let workspace = worktrees.open(of, WorktreeOrigin::Workspace(&files)).expect("a worktree");
+            let file = workspace.path().join("a.txt");
+            std::fs::write(&file, "work").expect("a file");
+            let record = at.join(format!("{of}.json"));
+            let text = std::fs::read_to_string(&record).expect("a record");
+            assert!(text.contains("\"ready\""), "{text}");
+            std::fs::write(&record, text.replace("\"ready\"", &format!("\"{stage}\""))).expect("written");
+            remove_left(&worktrees, of, is_deleted).await;
+            assert_eq!(file.exists(), is_kept, "{stage}, {is_deleted}");
+        }
     }
 }

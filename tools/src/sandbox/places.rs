@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::outside::{Writable, resolve};
@@ -71,15 +72,15 @@ impl Places {
         Self::from_environment(&writable(workspace, others), std::env::home_dir(), &variable, &TOOLCHAINS)
     }
 
-    /// Finds the locations of a program that starts none outside of its own directory on `PATH`, as [`Places::of_process`] does. Links to
-    /// the programs of all directories take some thousand system calls to follow.
+    /// Finds the locations of a program as [`Places::of_process`] does, but those of the system only for a program of it that is not a script:
+    /// such a one needs no other, and to follow the links of all directories on `PATH` takes some thousand system calls.
     pub(super) fn of_program(program: &str, workspace: &Path, others: &[PathBuf]) -> Self {
         let path = path_outside(others);
-        let dir = std::env::split_paths(&path).find(|dir| is_program(&dir.join(program)));
-        // All of the directories of the system are readable anyway.
-        let dir = dir.filter(|dir| !SYSTEM.iter().any(|system| real(dir).starts_with(system)));
-        let variable = |name: &str| dir.clone().filter(|_| name == "PATH").map(PathBuf::into_os_string);
-        Self::from_environment(&writable(workspace, others), std::env::home_dir(), &variable, &[])
+        let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| is_program(file));
+        match found.is_none_or(|file| is_of_system(&real(&file))) {
+            true => Self::from_environment(&writable(workspace, others), std::env::home_dir(), &|_| None, &[]),
+            false => Self::of_process(workspace, others),
+        }
     }
 
     /// Omits locations in the workspace, or behind a link that a session can create: it could open any file.
@@ -147,6 +148,13 @@ impl Places {
         }
         places
     }
+}
+
+/// Returns whether a program is a file of the system that may start no program elsewhere, as a script does.
+fn is_of_system(program: &Path) -> bool {
+    let mut start = [0; 2];
+    let read = std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start != *b"#!" && SYSTEM.iter().any(|system| program.starts_with(system))
 }
 
 /// Returns where links are not followed for `workspace`.
@@ -271,16 +279,25 @@ mod tests {
         assert_eq!(places.variables, variables);
     }
 
-    /// A program of the system needs no other directory. The controls: one elsewhere, and a missing one.
+    /// A script of the system may start programs elsewhere. The controls: a program that is not a script, and one elsewhere.
     #[test]
-    fn program_reaches_its_own_directory_only() {
-        let of = |program: &str| Places::of_program(program, Path::new("/nowhere"), &[]);
-        let system = of("sh");
+    fn only_programs_of_the_system_are_confined_to_it() {
+        let (_dir, home) = home();
+        let script = home.join("tools/bin/script");
+        write(&home, "tools/bin/script", "#!/bin/sh\n");
+        let program = real(Path::new("/bin/sh"));
+        assert!(is_of_system(&program), "{}", program.display());
+        std::fs::copy(&program, home.join("tools/bin/copy")).unwrap();
+        assert_eq!([is_of_system(&script), is_of_system(&home.join("tools/bin/copy"))], [false; 2]);
+        let of = |name: &str| Places::of_program(name, Path::new("/nowhere"), &[]);
         let beyond =
             |place: &&PathBuf| **place != Path::new(PROC) && !SYSTEM.iter().any(|system| place.starts_with(system));
-        assert!(!system.readable.is_empty(), "{system:?}");
-        assert_eq!((system.readable.iter().find(beyond), &system.listed, &system.variables), (None, &vec![], &vec![]));
-        assert_eq!(of("no-such-program"), system);
+        let confined = of("sh");
+        assert_eq!(
+            (confined.readable.iter().find(beyond), &confined.listed, &confined.variables),
+            (None, &vec![], &vec![])
+        );
+        assert_eq!(of("no-such-program"), confined);
     }
 
     /// Settings of cargo and npm with a token, or with a password in an address. The control: settings without them.
