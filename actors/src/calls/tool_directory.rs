@@ -164,8 +164,13 @@ pub(crate) async fn remove_left_worktrees(worktrees: Arc<Worktrees>, journal: Jo
 async fn remove_unchanged_worktrees(worktrees: Arc<Worktrees>, journal: Journal) {
     let ready = worktrees.list().unwrap_or_default().entries.into_iter().filter(|entry| entry.stage == Stage::Ready);
     for session in ready.map(|entry| entry.session) {
-        let root = || Some(journal.head(session).ok()??.root);
-        let Some(root) = root().filter(|_| has_no_answer(&journal, session)) else { continue };
+        let read = journal.clone();
+        // Of a thread, because a session may be large.
+        let root = spawn_with_memory(move || {
+            let root = read.head(session).ok()??.root;
+            has_no_answer(&read, session).then_some(root)
+        });
+        let Some(root) = root.await.ok().flatten() else { continue };
         drop(finish_worktree(Arc::clone(&worktrees), journal.clone(), (root, session), |_| true).await);
     }
 }
@@ -205,15 +210,7 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
     // A task, so that a caller that disappears does not stop it.
     let removed = tokio::spawn(async move {
         for session in of {
-            let (worktrees, turn) = (Arc::clone(&worktrees), worktrees.turn(session).await);
-            let removed = spawn_with_memory(move || {
-                let _turn = turn;
-                if let Err(error) = worktrees.discard(session, None) {
-                    tracing::warn!(%session, %error, "cannot remove the worktree of a deleted session; the next start retries");
-                }
-            });
-            // A panic of the task is treated like an error.
-            drop(removed.await);
+            remove_left(&worktrees, session, true).await;
         }
     });
     drop(removed.await);

@@ -25,7 +25,9 @@ impl TcpSockets {
     /// If an address is in use.
     pub(super) async fn bind(at: Listen) -> Result<Option<Self>, Fail> {
         let Listen::At(wanted) = at else { return Ok(None) };
-        for n in 1..=TRIES {
+        let mut left = if wanted.port() == 0 { TRIES } else { 1 };
+        loop {
+            left = left.saturating_sub(1);
             let bound = async {
                 let listener = TcpListener::bind(wanted).await?;
                 Ok::<_, io::Error>((listener.local_addr()?, listener))
@@ -40,7 +42,7 @@ impl TcpSockets {
                     listeners.extend(other);
                     return Ok(Some(Self { address, listeners }));
                 }
-                Err((other, error)) if wanted.port() != 0 || n == TRIES => {
+                Err((other, error)) if left == 0 => {
                     return Err(Fail::Other(format!(
                         "cannot listen on {address}: `localhost` also leads to {other}: {error}. Choose another with --listen ADDRESS"
                     )));
@@ -48,7 +50,6 @@ impl TcpSockets {
                 Err(_) => {}
             }
         }
-        Ok(None)
     }
 }
 

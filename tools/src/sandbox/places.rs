@@ -150,11 +150,16 @@ impl Places {
     }
 }
 
-/// Returns whether a program is a file of the system that may start no program elsewhere, as a script does.
+/// Returns whether a program is a file of the system and not a script, which may start programs elsewhere.
 fn is_of_system(program: &Path) -> bool {
+    SYSTEM.iter().any(|system| program.starts_with(system)) && !is_script(program)
+}
+
+/// Returns whether a program is a script. One that cannot be read may be.
+fn is_script(program: &Path) -> bool {
     let mut start = [0; 2];
     let read = std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && start != *b"#!" && SYSTEM.iter().any(|system| program.starts_with(system))
+    read.is_err() || start == *b"#!"
 }
 
 /// Returns where links are not followed for `workspace`.
@@ -288,7 +293,8 @@ mod tests {
         let program = real(Path::new("/bin/sh"));
         assert!(is_of_system(&program), "{}", program.display());
         std::fs::copy(&program, home.join("tools/bin/copy")).unwrap();
-        assert_eq!([is_of_system(&script), is_of_system(&home.join("tools/bin/copy"))], [false; 2]);
+        let copy = home.join("tools/bin/copy");
+        assert_eq!([&script, &copy].map(|file| (is_script(file), is_of_system(file))), [(true, false), (false, false)]);
         let of = |name: &str| Places::of_program(name, Path::new("/nowhere"), &[]);
         let beyond =
             |place: &&PathBuf| **place != Path::new(PROC) && !SYSTEM.iter().any(|system| place.starts_with(system));

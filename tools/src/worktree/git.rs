@@ -42,7 +42,7 @@ const RESOURCE_LIMITS: CommandLimits = CommandLimits {
     memory_bytes: 384 << 20,
     file_bytes: 8 << 30,
     open_files: 4096,
-    // Half of a minute is enough for a worktree of 8 GiB. Meanwhile no other session takes this turn.
+    // Meanwhile no other session takes this turn.
     cpu_seconds: 120,
 };
 /// Commands of this process that run at the same time, in different repositories: each may take its whole memory.

@@ -85,8 +85,8 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Creates the rest of a worktree. Re-creates existing parts, which no tool has used yet. If that fails, nothing remains: an entry without
-    /// files would count against the bound of all worktrees.
+    /// Creates the rest of a worktree. Re-creates existing parts, which no tool has used yet. If that fails, no files
+    /// remain, and what the repository keeps counts no bytes: an entry would take room of others.
     pub(super) fn make(&self, mut entry: WorktreeEntry) -> Result<WorktreeEntry, WorktreeError> {
         match self.make_parts(&mut entry) {
             Ok(()) => Ok(entry),
