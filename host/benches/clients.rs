@@ -42,7 +42,7 @@ async fn serve(host: &Host, dir: &std::path::Path) -> (SocketAddr, String) {
     let tokens = TokenFile::at(dir.join("tokens.json"));
     let token = tokens.create("bench", TokenScope::Act).expect("a token");
     let router = Guard::new(address, [], tokens).protect(host.router());
-    tokio::spawn(listen::tcp(listener, router, Bounds::default(), host.ends().clone()));
+    tokio::spawn(listen::tcp(vec![listener], router, Bounds::default(), host.ends().clone()));
     (address, token)
 }
 

@@ -1,8 +1,10 @@
 //! Accepts connections, within bounds of number, time and size.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -90,15 +92,18 @@ trait Accept: Send {
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Stream>>> + Send;
 }
 
-/// A TCP socket, and the time after which a client that does not read is disconnected.
-struct Tcp(TcpListener, Duration);
+/// TCP sockets, and the time after which a client that does not read is disconnected.
+struct Tcp(Vec<TcpListener>, Duration);
 
 impl Accept for Tcp {
     const REFUSED: usize = 0;
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<Option<TcpStream>> {
-        let (stream, _) = self.0.accept().await?;
+        let accepted = |cx: &mut Context<'_>| {
+            self.0.iter().map(|listener| listener.poll_accept(cx)).find(Poll::is_ready).unwrap_or(Poll::Pending)
+        };
+        let (stream, _) = poll_fn(accepted).await?;
         // The kernel enforces the time limit; a timer for each connection would cost memory.
         #[cfg(target_os = "linux")]
         {
@@ -130,12 +135,18 @@ impl Accept for OwnerSocket {
     }
 }
 
-/// Serves `router` on a TCP socket until `ends` fires. Returns when all connections are closed.
+/// Serves `router` on TCP sockets, which share the bound of connections, until `ends` fires. Returns when all connections
+/// are closed.
 ///
 /// # Errors
-/// If the socket fails permanently.
-pub async fn tcp(listener: TcpListener, router: Router, bounds: Bounds, ends: CancellationToken) -> io::Result<()> {
-    serve(Tcp(listener, bounds.stall_time), router, bounds, ends).await
+/// If a socket fails permanently.
+pub async fn tcp(
+    listeners: Vec<TcpListener>,
+    router: Router,
+    bounds: Bounds,
+    ends: CancellationToken,
+) -> io::Result<()> {
+    serve(Tcp(listeners, bounds.stall_time), router, bounds, ends).await
 }
 
 /// Serves `router` on a Unix socket until `ends` fires. Returns when all connections are closed. Only root and this

@@ -3,6 +3,7 @@
 //! A view or a list may fold thousands of records in one go, which would delay runs, approvals and other clients.
 //! Permits limit how many reads run at a time.
 
+mod extent;
 mod large;
 mod stream_threads;
 
@@ -27,9 +28,14 @@ use crate::auth::SenderId;
 use crate::host::Host;
 use crate::problem::Problem;
 use crate::shared_by_key::SharedByKey;
+use extent::Reads;
 use large::{LargeReads, in_turn};
 use stream_threads::{LIVE_READS, StreamThreads};
 
+/// Maximum number of concurrent reads of one session.
+const SESSION_READS: usize = 4;
+/// Maximum number of concurrent reads of many sessions.
+const STORE_READS: usize = 2;
 /// Maximum number of concurrent exports.
 const EXPORTS: usize = 8;
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,9 +62,9 @@ impl ReadSender {
 #[derive(Debug)]
 struct Permits {
     /// For reads of one session.
-    session: Semaphore,
+    session: Arc<Semaphore>,
     /// For reads of many sessions.
-    store: Semaphore,
+    store: Arc<Semaphore>,
     /// For live views and event streams.
     live: Arc<Semaphore>,
     /// For exports, each of which occupies a thread until its client has read it.
@@ -74,13 +80,13 @@ enum ReadKind {
 
 impl Permits {
     fn new([session, store, live, export]: [usize; 4]) -> Self {
-        let [session, store] = [session, store].map(Semaphore::new);
-        let [live, export] = [live, export].map(|count| Arc::new(Semaphore::new(count)));
+        let [session, store, live, export] =
+            [session, store, live, export].map(|count| Arc::new(Semaphore::new(count)));
         Self { session, store, live, export }
     }
 
     fn of_all() -> Self {
-        Self::new([4, 2, LIVE_READS, EXPORTS])
+        Self::new([SESSION_READS, STORE_READS, LIVE_READS, EXPORTS])
     }
 
     fn for_sender(sender: ReadSender) -> Self {
@@ -90,7 +96,7 @@ impl Permits {
         }
     }
 
-    fn of(&self, kind: ReadKind) -> &Semaphore {
+    fn of(&self, kind: ReadKind) -> &Arc<Semaphore> {
         match kind {
             ReadKind::Session => &self.session,
             ReadKind::Store => &self.store,
@@ -105,7 +111,10 @@ impl Permits {
 pub struct ReadPermits {
     all: Permits,
     by: SharedByKey<ReadSender, Permits>,
+    /// For live views and event streams.
     threads: StreamThreads,
+    /// For requests that only read.
+    request_threads: StreamThreads,
     large: LargeReads,
 }
 
@@ -115,15 +124,16 @@ impl Default for ReadPermits {
             all: Permits::of_all(),
             by: SharedByKey::default(),
             threads: StreamThreads::new(LIVE_READS),
+            request_threads: StreamThreads::new(SESSION_READS + STORE_READS),
             large: LargeReads::default(),
         }
     }
 }
 
-/// A permit of an export, for as long as it writes.
-pub(crate) struct ExportPermit {
+/// A permit of a read, or of an export for as long as it writes.
+pub(crate) struct ReadPermit {
     _permits: [OwnedSemaphorePermit; 2],
-    /// Kept, so that later exports of the sender share its permits.
+    /// Kept, so that later reads of the sender share its permits.
     _own: Arc<Permits>,
 }
 
@@ -142,49 +152,6 @@ pub(crate) fn run_as<T>(sender: ReadSender, act: impl Future<Output = T>) -> imp
     SENDER.scope(sender, act)
 }
 
-/// The extent of a request's reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reads {
-    /// The request reads nothing, or waits: a waiting request must not hold a permit.
-    Little,
-    Session,
-    /// A tree, or all sessions.
-    Store,
-}
-
-impl Reads {
-    fn of(request: &Request) -> Self {
-        let (method, path) = (request.method(), request.uri().path().trim_end_matches('/'));
-        let waits = may_wait(path);
-        let streams = path.ends_with("/events") || path.starts_with("/v1/store") || path.ends_with("/export");
-        if !method.is_safe()
-            || waits
-            || streams
-            || path.starts_with("/assets/")
-            || matches!(path, "/v1/openapi.json" | "/v1/host")
-        {
-            return Self::Little;
-        }
-        let last = path.rsplit('/').next().unwrap_or_default();
-        match last {
-            "" | "sessions" | "approvals" | "usage" | "replay" | "at" | "timeline" | "chart" | "tree" | "kids" => {
-                Self::Store
-            }
-            "healthz" | "readyz" | "metrics" | "worktree" => Self::Little,
-            _ => Self::Session,
-        }
-    }
-}
-
-/// Returns whether a request to this path may wait. On other paths the parameter `wait` has no effect.
-fn may_wait(path: &str) -> bool {
-    match path.split('/').collect::<Vec<_>>().as_slice() {
-        // The handlers get a permit for each of their reads.
-        ["", "v1", "tasks", "get", _] | ["", "v1", "sessions", _, "runs" | "inputs", _] => true,
-        _ => false,
-    }
-}
-
 /// Runs a request, with a permit if it reads. Refuses the request if it gets no permit in time.
 pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, next: Next) -> Response {
     let kind = match Reads::of(&request) {
@@ -193,24 +160,20 @@ pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, 
         Reads::Store => Some(ReadKind::Store),
     };
     let sender = sender_of(request.extensions());
-    let answer = run_as(sender, async {
-        match kind {
-            None => next.run(request).await,
-            Some(kind) => {
-                let ends = permit_deadline();
-                // A plan of a restore waits for a permit of its own, and large reads must not wait for that.
-                let is_plan = request.uri().path().trim_end_matches('/').ends_with("/restore");
-                let next = next.run(request);
-                // Boxed, so that connections without a read use little memory.
-                let read = match is_plan {
-                    true => Box::pin(host.reads().run(ends, kind, next)).await,
-                    false => Box::pin(host.reads().run(ends, kind, in_turn(ends, next))).await,
-                };
-                read.unwrap_or_else(IntoResponse::into_response)
-            }
-        }
-    });
-    subtend_actors::run_for_sender(sender.number(), answer).await
+    let Some(kind) = kind else {
+        let answer = run_as(sender, next.run(request));
+        return subtend_actors::run_for_sender(sender.number(), answer).await;
+    };
+    let ends = permit_deadline();
+    // A plan of a restore waits for a permit of its own, and large reads must not wait for that.
+    let is_plan = request.uri().path().trim_end_matches('/').ends_with("/restore");
+    let next = next.run(request);
+    // Boxed, so that connections without a read use little memory.
+    let read = match is_plan {
+        true => Box::pin(host.reads().run_request(sender, (ends, kind), next)).await,
+        false => Box::pin(host.reads().run_request(sender, (ends, kind), in_turn(ends, next))).await,
+    };
+    read.unwrap_or_else(IntoResponse::into_response)
 }
 
 fn sender_of(extensions: &Extensions) -> ReadSender {
@@ -282,7 +245,7 @@ impl ReadPermits {
     ///
     /// # Errors
     /// `busy` if too many exports are in progress.
-    pub(crate) fn begin_export(&self) -> Result<ExportPermit, Problem> {
+    pub(crate) fn begin_export(&self) -> Result<ReadPermit, Problem> {
         let own = self.for_sender(sender());
         let acquire = |permits: &Permits| {
             let busy =
@@ -290,7 +253,7 @@ impl ReadPermits {
             Arc::clone(&permits.export).try_acquire_owned().map_err(busy)
         };
         let permits = [acquire(&own)?, acquire(&self.all)?];
-        Ok(ExportPermit { _permits: permits, _own: own })
+        Ok(ReadPermit { _permits: permits, _own: own })
     }
 
     async fn run<T: Send>(
@@ -302,14 +265,24 @@ impl ReadPermits {
         if HOLDS_PERMIT.try_get().is_ok() {
             return Ok(to_end(read).await);
         }
-        let own = self.for_sender(sender());
-        let acquire = async { (own.of(kind).acquire().await, self.all.of(kind).acquire().await) };
-        let permit = timeout_at(ends, acquire).await.ok().filter(|_| Instant::now() < ends);
-        let Some(_permit) = permit else {
+        let _permit = self.acquire(sender(), (ends, kind)).await?;
+        Ok(HOLDS_PERMIT.scope((), to_end(read)).await)
+    }
+
+    /// Waits for the permits of a read of `sender`, at most until the given time.
+    async fn acquire(&self, sender: ReadSender, (ends, kind): (Instant, ReadKind)) -> Result<ReadPermit, Problem> {
+        let own = self.for_sender(sender);
+        let acquire = async {
+            let [of_sender, of_all] = [&own, &self.all].map(|permits| Arc::clone(permits.of(kind)).acquire_owned());
+            (of_sender.await, of_all.await)
+        };
+        let permits = timeout_at(ends, acquire).await.ok().filter(|_| Instant::now() < ends);
+        // The semaphores are never closed.
+        let Some((Ok(of_sender), Ok(of_all))) = permits else {
             let most = PERMIT_TIMEOUT.as_secs();
             return Err(busy_problem(format!("other reads took longer than {most} s: send this one again")));
         };
-        Ok(HOLDS_PERMIT.scope((), to_end(read)).await)
+        Ok(ReadPermit { _permits: [of_sender, of_all], _own: own })
     }
 
     /// Returns the permits of `sender`. They are shared by its concurrent reads.
@@ -360,47 +333,10 @@ fn busy_problem(detail: impl Into<Cow<'static, str>>) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
     use futures_util::FutureExt as _;
     use tokio::time::timeout;
 
     use super::*;
-
-    fn request(method: &str, path: &str) -> Request {
-        Request::builder().method(method).uri(path).body(Body::empty()).expect("a request")
-    }
-
-    #[test]
-    fn request_is_classified_by_what_it_reads() {
-        for (line, reads) in [
-            ("GET /", Reads::Store),
-            ("GET /v1/sessions?limit=500", Reads::Store),
-            ("GET /v1/approvals", Reads::Store),
-            ("GET /v1/approvals/0192/3.0", Reads::Session),
-            ("POST /v1/tasks/list", Reads::Little),
-            ("GET /s/0192/replay", Reads::Store),
-            ("HEAD /usage", Reads::Store),
-            ("GET /s/0192", Reads::Session),
-            ("GET /v1/sessions/0192/transcript", Reads::Session),
-            ("GET /v1/sessions/0192/runs/1?wait=true", Reads::Little),
-            ("GET /v1/sessions/0192/runs/1", Reads::Little),
-            ("GET /v1/tasks/get/task_0192", Reads::Little),
-            ("GET /v1/sessions/0192/worktree", Reads::Little),
-            // Attack: `wait` on paths where it has no effect.
-            ("GET /?wait=true", Reads::Store),
-            ("GET /v1/sessions?wait", Reads::Store),
-            ("GET /s/0192/replay?at=1&wait=true", Reads::Store),
-            ("GET /v1/sessions/0192/transcript?wait=true", Reads::Session),
-            ("GET /v1/trees/0192/events", Reads::Little),
-            ("POST /v1/sessions", Reads::Little),
-            ("GET /healthz", Reads::Little),
-            ("GET /assets/page.css", Reads::Little),
-            ("GET /v1/host", Reads::Little),
-        ] {
-            let (method, path) = line.split_once(' ').expect("a line");
-            assert_eq!(Reads::of(&request(method, path)), reads, "{line}");
-        }
-    }
 
     /// The read occupies the only worker thread until another task of the same runtime ends it.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

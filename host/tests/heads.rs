@@ -23,7 +23,7 @@ impl Served {
     async fn new(router: Router, bounds: Bounds) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
         let (address, ends) = (listener.local_addr().expect("an address"), CancellationToken::new());
-        let server = tokio::spawn(listen::tcp(listener, router, bounds, ends.clone()));
+        let server = tokio::spawn(listen::tcp(vec![listener], router, bounds, ends.clone()));
         Self { address, ends, server }
     }
 

@@ -16,15 +16,20 @@ pub(crate) async fn raw(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), requ
 
 pub(crate) const ALIVE: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
 
+/// The sockets of one call share the bound.
 #[tokio::test]
 async fn connections_beyond_the_bound_wait() {
     let host = host(&Memory::new()).await;
     let bounds = Bounds { connections: 1, ..Bounds::default() };
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
-    let address = listener.local_addr().expect("an address");
-    let server = tokio::spawn(listen::tcp(listener, host.router(), bounds, host.ends().clone()));
-    let first = TcpStream::connect(address).await.expect("connected");
-    let mut second = TcpStream::connect(address).await.expect("connected");
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+        addresses.push(listener.local_addr().expect("an address"));
+        listeners.push(listener);
+    }
+    let server = tokio::spawn(listen::tcp(listeners, host.router(), bounds, host.ends().clone()));
+    let first = TcpStream::connect(addresses[0]).await.expect("connected");
+    let mut second = TcpStream::connect(addresses[1]).await.expect("connected");
     let mut early = [0];
     second.write_all(ALIVE.as_bytes()).await.expect("written");
     let none = tokio::time::timeout(Duration::from_millis(50), second.read(&mut early)).await;
@@ -122,7 +127,7 @@ async fn connection_of_a_stalled_client_is_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("an address");
     let bounds = Bounds { connections: 1, stall_time: Duration::from_millis(300), ..Bounds::default() };
-    let server = tokio::spawn(listen::tcp(listener, host.router(), bounds, host.ends().clone()));
+    let server = tokio::spawn(listen::tcp(vec![listener], host.router(), bounds, host.ends().clone()));
     let mut stalled = TcpStream::connect(address).await.expect("connected");
     stalled.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
     let app = host.router();
@@ -150,7 +155,7 @@ async fn stalled_reader_does_not_slow_sessions_or_other_readers() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("an address");
     let bounds = Bounds { end_time: Duration::from_millis(50), ..Bounds::default() };
-    let server = tokio::spawn(listen::tcp(listener, host.router(), bounds, host.ends().clone()));
+    let server = tokio::spawn(listen::tcp(vec![listener], host.router(), bounds, host.ends().clone()));
     let mut stalled = TcpStream::connect(address).await.expect("connected");
     stalled.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
     let reader = tokio::spawn(follow(address, RUNS));

@@ -166,9 +166,7 @@ async fn run_host(args: &Args, runtime: Runtime, hosting: HostContext<'_>) -> Re
     if let Some(sockets) = sockets {
         let address = sockets.address;
         let guards = Guard::new(address, args.allow_host.iter().cloned(), tokens.clone());
-        for listener in sockets.listeners {
-            servers.spawn(listen::tcp(listener, guards.protect(host.router()), Bounds::default(), ends.clone()));
-        }
+        servers.spawn(listen::tcp(sockets.listeners, guards.protect(host.router()), Bounds::default(), ends.clone()));
         guard = Some((address, guards));
     }
     #[cfg(unix)]
@@ -204,13 +202,13 @@ async fn run_host(args: &Args, runtime: Runtime, hosting: HostContext<'_>) -> Re
     work::setup::report_full_disk(host.runtime());
     ends.cancel();
     while servers.join_next().await.is_some() {}
+    if let Some(path) = socket {
+        // Before the store is unlocked: the next host opens its socket then. The error is ignored, because that replaces a leftover socket.
+        drop(std::fs::remove_file(path));
+    }
     drop(guard);
     if host.shutdown(GRACE).await.is_none() {
         hosting.screen.alert("a request did not end in time: runs in flight are recovered at the next start");
-    }
-    if let Some(path) = socket {
-        // The error is ignored: the next host replaces a leftover socket.
-        drop(std::fs::remove_file(path));
     }
     done
 }

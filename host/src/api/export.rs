@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use super::Path;
 use crate::host::Host;
 use crate::problem::Problem;
-use crate::reads::ExportPermit;
+use crate::reads::ReadPermit;
 
 const PIECE_BYTES: usize = 64 << 10;
 /// Maximum number of pieces buffered for a slow client.
@@ -21,7 +21,7 @@ const MAX_BUFFERED: usize = 4;
 struct Pieces {
     piece: Vec<u8>,
     /// Dropped before the sender, so that a client that has read an export can start another.
-    _permit: ExportPermit,
+    _permit: ReadPermit,
     to: Sender<Result<Bytes, Error>>,
 }
 

@@ -1,16 +1,19 @@
 use std::sync::{Arc, OnceLock};
 
+use subtend_actors::run_for_sender;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{HOLDS_PERMIT, ReadPermits, ReadSender, is_multi_threaded, run_as, run_blocking};
+use super::{HOLDS_PERMIT, ReadKind, ReadPermits, ReadSender, is_multi_threaded, run_as, run_blocking, to_end};
+use crate::problem::Problem;
 
 /// Maximum number of concurrent reads of live views and event streams.
 pub(super) const LIVE_READS: usize = 2;
 const READ_THREAD: &str = "subtend-reads";
 
-/// The threads that read for live views and event streams, or large sessions. They start with the first read and end when idle.
+/// The threads that read for requests, live views and event streams. They start with the first read and end when idle.
 ///
 /// The allocator caches memory per thread, so these reads do not use the hundreds of threads of the runtime's pool.
 #[derive(Debug)]
@@ -32,6 +35,14 @@ impl StreamThreads {
         });
         started.as_ref().map(Runtime::handle)
     }
+}
+
+/// Returns `read` as blocking work, which returns `None` after the guard is dropped: a read that waits leaves its thread if its client ends.
+fn blocking<T>(read: impl Future<Output = T>) -> (impl FnOnce() -> Option<T>, DropGuard) {
+    let (runtime, ended) = (Handle::current(), CancellationToken::new());
+    let guard = ended.clone().drop_guard();
+    let read = ended.run_until_cancelled_owned(read);
+    (move || runtime.block_on(read), guard)
 }
 
 /// Runs `read` on a thread of `pool`. If the caller is dropped before the read starts, the read is dropped.
@@ -77,6 +88,32 @@ impl ReadPermits {
         }
     }
 
+    /// Runs a request of `sender` that reads, with a permit, on one of its threads.
+    ///
+    /// # Errors
+    /// `busy` if other reads take too long.
+    pub(super) async fn run_request<T: Send + 'static>(
+        &self,
+        sender: ReadSender,
+        (ends, kind): (Instant, ReadKind),
+        read: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let read = run_for_sender(sender.number(), run_as(sender, HOLDS_PERMIT.scope((), read)));
+        let permit = self.acquire(sender, (ends, kind)).await?;
+        let Some(pool) = self.request_threads.handle().filter(|_| is_multi_threaded()) else {
+            return Ok(to_end(read).await);
+        };
+        let (read, _guard) = blocking(read);
+        let read = move || {
+            let _held = permit;
+            read()
+        };
+        match run_on(pool, read).await {
+            Some(read) => Ok(read),
+            None => std::future::pending().await,
+        }
+    }
+
     /// Runs a read of a live view of `sender` on one of the [`StreamThreads`].
     pub(crate) async fn read_view<T: Send + 'static>(
         &self,
@@ -86,11 +123,8 @@ impl ReadPermits {
         if !is_multi_threaded() {
             return run_as(sender, self.read_for_stream(read)).await;
         }
-        let (runtime, ended) = (Handle::current(), CancellationToken::new());
-        // A read that waits leaves its thread if the view ends.
-        let _guard = ended.clone().drop_guard();
-        let read = ended.run_until_cancelled_owned(run_as(sender, HOLDS_PERMIT.scope((), read)));
-        match self.read_events(sender, move || runtime.block_on(read)).await {
+        let (read, _guard) = blocking(run_as(sender, HOLDS_PERMIT.scope((), read)));
+        match self.read_events(sender, read).await {
             Some(read) => read,
             None => std::future::pending().await,
         }
@@ -99,17 +133,19 @@ impl ReadPermits {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::sync::mpsc;
 
     use tokio::sync::oneshot;
 
     use super::*;
     use crate::auth::SenderId;
+    use crate::reads::{SESSION_READS, STORE_READS, permit_deadline};
 
-    /// A thousand concurrent reads of streams and live views use only their threads, also for what they read within. The control: a wait
-    /// uses one of the runtime.
+    /// A thousand concurrent reads of streams, live views and requests use only their threads, also for what they read within. The control:
+    /// a wait uses one of the runtime.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn reads_of_streams_use_few_threads() {
+    async fn reads_use_few_threads() {
         fn thread() -> (std::thread::ThreadId, Option<String>) {
             let thread = std::thread::current();
             (thread.id(), thread.name().map(str::to_owned))
@@ -122,15 +158,26 @@ mod tests {
                 inner.read_store(async { thread() }).await.expect("within a read")
             })
         };
+        let request = |_| {
+            let inner = Arc::clone(&permits);
+            let read = async move {
+                tokio::task::yield_now().await;
+                inner.read_session(async { thread() }).await.expect("within a read")
+            };
+            permits.run_request(ReadSender::Socket, (permit_deadline(), ReadKind::Session), read)
+        };
         let reads = (0..1_000).map(|_| permits.read_events(ReadSender::Socket, thread));
-        let reads = futures_util::future::join(
+        let (events, views, requests) = futures_util::join!(
             futures_util::future::join_all(reads),
             futures_util::future::join_all((0..1_000).map(view)),
+            futures_util::future::try_join_all((0..1_000).map(request)),
         );
-        let (events, views) = reads.await;
-        let used: std::collections::HashSet<_> = events.into_iter().chain(views).collect();
-        let named = used.iter().filter(|(_, name)| name.as_deref() == Some(READ_THREAD)).count();
-        assert!((1..=LIVE_READS).contains(&used.len()) && named == used.len(), "{used:?}");
+        let of = |threads: Vec<_>| threads.into_iter().collect::<HashSet<_>>();
+        let streams = of(events.into_iter().chain(views).collect());
+        for (used, most) in [(streams, LIVE_READS), (of(requests.expect("permits")), SESSION_READS + STORE_READS)] {
+            let named = used.iter().filter(|(_, name)| name.as_deref() == Some(READ_THREAD)).count();
+            assert!((1..=most).contains(&used.len()) && named == used.len(), "{used:?}");
+        }
         assert_ne!(permits.read_for_stream(async { thread() }).await.1.as_deref(), Some(READ_THREAD));
     }
 

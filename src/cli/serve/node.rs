@@ -105,9 +105,7 @@ async fn run_node(
     let guard = Guard::of_node(address, args.allow_host.iter().cloned(), tokens.clone(), Some(node.key().clone()));
     let ends = node.left().clone();
     let mut servers = tokio::task::JoinSet::new();
-    for listener in sockets.listeners {
-        servers.spawn(listen::tcp(listener, guard.protect(gateway.router()), Bounds::default(), ends.clone()));
-    }
+    servers.spawn(listen::tcp(sockets.listeners, guard.protect(gateway.router()), Bounds::default(), ends.clone()));
     #[cfg(unix)]
     let socket = {
         let path = dir.join(SOCKET);

@@ -11,8 +11,8 @@ use crate::cli::fail::Fail;
 /// Ports that are tried if any will do.
 const TRIES: usize = 16;
 
-/// The socket of an address. At `127.0.0.1` and `[::1]`, both: with one alone, another user could listen at the other one, and get what
-/// clients send to `localhost`.
+/// The socket of an address, and that of the other loopback address if `localhost` may lead to the first: with one alone, another user could
+/// listen at the other one, and get what clients send to `localhost`.
 pub(super) struct TcpSockets {
     pub(super) address: SocketAddr,
     pub(super) listeners: Vec<TcpListener>,
@@ -53,20 +53,32 @@ impl TcpSockets {
     }
 }
 
-/// Binds the other loopback address; `None` at another address, or on a system without the other one.
+/// Binds the other loopback address. Returns `None` if `localhost` does not lead to `address`, or on a system without the other one.
 async fn bind_other(address: SocketAddr) -> Result<Option<TcpListener>, (SocketAddr, io::Error)> {
-    let ip = match address.ip() {
-        IpAddr::V4(Ipv4Addr::LOCALHOST) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    let ip = match address.ip().to_canonical() {
+        IpAddr::V4(Ipv4Addr::LOCALHOST | Ipv4Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::LOCALHOST) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V4(_) | IpAddr::V6(_) => return Ok(None),
     };
     let other = SocketAddr::new(ip, address.port());
     match TcpListener::bind(other).await {
         Ok(listener) => Ok(Some(listener)),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err((other, error)),
-        // Without IPv6, no program can listen there. The kinds of this error differ by system.
-        Err(_) => Ok(None),
+        // Without IPv6, no program can listen there.
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable || is_unknown_family(&error) => Ok(None),
+        Err(error) => Err((other, error)),
     }
+}
+
+/// Returns whether the system does not have this kind of address. The error has no `ErrorKind`, and another number on each system.
+fn is_unknown_family(error: &io::Error) -> bool {
+    let number = if cfg!(target_os = "linux") {
+        97
+    } else if cfg!(windows) {
+        10_047
+    } else {
+        47
+    };
+    error.raw_os_error() == Some(number)
 }
 
 #[cfg(test)]
@@ -87,14 +99,23 @@ mod tests {
             return;
         };
         let port = foreign.local_addr().expect("its address").port();
-        let wanted = parse(&format!("127.0.0.1:{port}"));
-        let Err(Fail::Other(why)) = TcpSockets::bind(Listen::At(wanted)).await.map(drop) else {
-            panic!("the other address was not bound")
-        };
-        let expected = format!("cannot listen on {wanted}: `localhost` also leads to [::1]:{port}: ");
-        assert!(why.starts_with(&expected), "{why}");
+        let [mapped, any, wanted] =
+            ["[::ffff:127.0.0.1]", "0.0.0.0", "127.0.0.1"].map(|at| parse(&format!("{at}:{port}")));
+        for at in [mapped, any, wanted] {
+            let Err(Fail::Other(why)) = TcpSockets::bind(Listen::At(at)).await.map(drop) else {
+                panic!("{at}: the other address was not bound")
+            };
+            let expected = format!("cannot listen on {at}: `localhost` also leads to [::1]:{port}: ");
+            assert!(why.starts_with(&expected), "{why}");
+        }
         drop(foreign);
-        for (at, count) in [(wanted, 2), (parse("[::1]:0"), 2), (parse("0.0.0.0:0"), 1)] {
+        for (at, count) in [
+            (wanted, 2),
+            (parse("[::1]:0"), 2),
+            (parse("0.0.0.0:0"), 2),
+            (parse("[::ffff:127.0.0.1]:0"), 2),
+            (parse("127.0.0.2:0"), 1),
+        ] {
             let sockets = TcpSockets::bind(Listen::At(at)).await.ok().flatten().expect("sockets");
             assert_eq!(sockets.listeners.len(), count, "{at}");
             for listener in &sockets.listeners {

@@ -38,6 +38,9 @@ pub(super) const MAX_TOOLS: usize = 256;
 const PAGES_REQUIRED: i32 = -32_042;
 /// Maximum number of times that a server can request input during one call.
 const MAX_ROUNDS: usize = 4;
+/// Maximum length in bytes of what a server gets back with its inputs, and maximum number of these. A call that waits to be written holds them.
+const MAX_RETURNED: usize = 64 << 10;
+const MAX_INPUTS: usize = 16;
 
 /// The settings with which the servers of one environment start.
 #[derive(Clone, Debug)]
@@ -248,6 +251,7 @@ impl ServerConnection {
             let ServerResult::InputRequiredResult(input_required) = answer else {
                 return Err(CallFailure::Refused("it answered the call with another kind of result".into()));
             };
+            check_inputs(&input_required)?;
             params = with(parse_recorded(&text).map_err(failed)?);
             params.input_responses = Some(self.answers(&input_required, open)?);
             params.request_state = input_required.request_state;
@@ -322,6 +326,20 @@ impl ServerConnection {
     }
 }
 
+/// Refuses a request for too many inputs, or with too much that its server gets back.
+fn check_inputs(required: &InputRequiredResult) -> Result<(), CallFailure> {
+    let keys = required.input_requests.iter().flatten().map(|(key, _)| key);
+    let bytes: usize = keys.chain(&required.request_state).map(String::len).sum();
+    let count = required.input_requests.as_ref().map_or(0, |inputs| inputs.len());
+    if bytes <= MAX_RETURNED && count <= MAX_INPUTS {
+        return Ok(());
+    }
+    let why = format!(
+        "it requested {count} inputs with keys and a state of {bytes} bytes, the limits are {MAX_INPUTS} and {MAX_RETURNED}"
+    );
+    Err(CallFailure::Refused(why.into()))
+}
+
 impl Drop for ServerConnection {
     fn drop(&mut self) {
         self.client.changes().end();
@@ -379,4 +397,28 @@ fn start_cause(error: &ClientInitializeError) -> String {
         return start_cause(fallback);
     }
     result::chain(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Attack: a server that collects the calls of many sessions, and never reads their next rounds. The controls: the largest requests.
+    #[test]
+    fn requests_for_input_are_bounded() {
+        let check = |count: usize, key: usize, state: usize| {
+            let ask = json!({"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}});
+            let inputs: serde_json::Map<_, _> =
+                (0..count).map(|n| (format!("{n:02}{}", "k".repeat(key - 2)), ask.clone())).collect();
+            let required =
+                json!({"resultType": "input_required", "inputRequests": inputs, "requestState": "s".repeat(state)});
+            check_inputs(&serde_json::from_value(required).unwrap()).is_ok()
+        };
+        let accepted = [(1, 2, MAX_RETURNED - 2), (MAX_INPUTS, 2, 0), (1, MAX_RETURNED, 0)];
+        assert_eq!(accepted.map(|(count, key, state)| check(count, key, state)), [true; 3]);
+        let refused = [(1, 2, MAX_RETURNED - 1), (MAX_INPUTS + 1, 2, 0), (1, MAX_RETURNED + 1, 0)];
+        assert_eq!(refused.map(|(count, key, state)| check(count, key, state)), [false; 3]);
+    }
 }

@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use rmcp::RoleClient;
-use rmcp::model::JsonRpcMessage;
-use rmcp::service::RxJsonRpcMessage;
 use tokio::time::{Instant, sleep_until};
 
 /// Messages that are read without a pause, and the pause after them: at most 8,000 a second.
 pub(super) const BURST: usize = 16;
 pub(super) const PAUSE: Duration = Duration::from_millis(2);
 
-/// The rate at which all messages but answers are read: a server can write them without end.
+/// The rate at which messages are read. A server can write them without end, also answers to no request.
 #[derive(Default)]
 pub(super) struct MessagePace {
     /// Messages since the last pause.
@@ -21,10 +18,8 @@ pub(super) struct MessagePace {
 }
 
 impl MessagePace {
-    pub(super) fn count(&mut self, message: &RxJsonRpcMessage<RoleClient>) {
-        if matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) {
-            return;
-        }
+    /// Counts a message.
+    pub(super) fn count(&mut self) {
         self.count = self.count.saturating_add(1);
         if self.count >= BURST {
             (self.count, self.until) = (0, Some(Instant::now() + PAUSE));
